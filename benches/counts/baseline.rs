@@ -1,0 +1,24 @@
+//! Instruction counts that the benches beside it are held to.
+//!
+//! A count above its baseline by more than [`SLACK_PERCENT`] fails. A new baseline is a commit that
+//! says why. Counted by callgrind with the toolchain of `rust-toolchain.toml`, profile `bench`.
+
+use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig};
+
+/// Room for what differs between machines: the width of memory copies that libc chooses.
+const SLACK_PERCENT: u64 = 2;
+
+/// Name of the bench, instructions of one run of it.
+const BASELINE: &[(&str, u64)] = &[("histogram_record_1000", 1)];
+
+/// Holds the bench of that name to its baseline.
+pub(crate) fn limit(name: &str) -> LibraryBenchmarkConfig {
+    let (_, instructions) = BASELINE
+        .iter()
+        .find(|(n, _)| *n == name)
+        .expect("each bench has a baseline");
+    let most = instructions * (100 + SLACK_PERCENT) / 100;
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(Callgrind::default().hard_limits([(EventKind::Ir, most)]));
+    config
+}

@@ -1,0 +1,352 @@
+//! The parts of a shard's core, and which of them an event goes to. Rules live in the parts.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use pelton_storage::{Durability, Log, LogEvent, Ticket, TopicSlot};
+
+use crate::meta::MetaWaits;
+use crate::receipts::ReceiptBook;
+use crate::subscription::{Consumer, Subscription};
+use crate::topic::{Producer, Topic};
+use crate::{
+    ConsumerId, Effect, Event, Handled, LogState, Now, ProducerId, Reply, Request, RequestError,
+    RequestId,
+};
+
+/// What a core is told about the engine around it.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Number of this shard: part of the durable ids that it gives out.
+    pub shard: u32,
+    /// Whether there is a directory; without one only memory topics can be opened.
+    pub durable: bool,
+}
+
+/// Index of a subscription in [`Broker`]; reused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct SubIndex(pub(crate) u32);
+
+/// The core of one shard. Not `Sync` by use: one owner calls it.
+#[derive(Debug)]
+pub struct Broker {
+    pub(crate) options: Options,
+    pub(crate) log: Log,
+    pub(crate) now: Now,
+    pub(crate) topics: Vec<Option<Topic>>,
+    pub(crate) names: BTreeMap<Box<str>, u32>,
+    /// Topic of each slot of the log.
+    pub(crate) by_slot: Vec<u32>,
+    pub(crate) subs: Vec<Option<Subscription>>,
+    pub(crate) free_subs: Vec<u32>,
+    pub(crate) producers: Vec<Option<Producer>>,
+    pub(crate) consumers: Vec<Option<Consumer>>,
+    pub(crate) run_queue: VecDeque<SubIndex>,
+    /// Topics whose subscriptions were woken by a publish of this turn.
+    pub(crate) woken: Vec<u32>,
+    /// Subscriptions with acks to record, and topics to trim, at the end of the turn.
+    pub(crate) acked: Vec<SubIndex>,
+    pub(crate) to_trim: Vec<u32>,
+    /// Subscriptions that found no free read buffer.
+    pub(crate) starved: Vec<SubIndex>,
+    pub(crate) receipts: ReceiptBook,
+    pub(crate) effects: VecDeque<Effect>,
+    pub(crate) meta: MetaWaits,
+    pub(crate) flushes: Vec<AckFlush>,
+    pub(crate) poisoned: Option<String>,
+    pub(crate) next_serial: u32,
+    pub(crate) next_key: u64,
+    closing: bool,
+    /// Acks and nacks that named nothing that exists.
+    pub(crate) acks_ignored: u64,
+}
+
+/// A request that waits until the acks before it are durable.
+#[derive(Debug)]
+pub(crate) struct AckFlush {
+    pub(crate) id: RequestId,
+    pub(crate) ticket: Ticket,
+    pub(crate) durability: Durability,
+}
+
+impl Broker {
+    /// A core without topics over an open log.
+    #[must_use]
+    pub fn new(log: Log, options: Options) -> Self {
+        Self {
+            options,
+            log,
+            now: Now::default(),
+            topics: Vec::new(),
+            names: BTreeMap::new(),
+            by_slot: Vec::new(),
+            subs: Vec::new(),
+            free_subs: Vec::new(),
+            producers: Vec::new(),
+            consumers: Vec::new(),
+            run_queue: VecDeque::new(),
+            woken: Vec::new(),
+            acked: Vec::new(),
+            to_trim: Vec::new(),
+            starved: Vec::new(),
+            receipts: ReceiptBook::default(),
+            effects: VecDeque::new(),
+            meta: MetaWaits::default(),
+            flushes: Vec::new(),
+            poisoned: None,
+            next_serial: 1,
+            next_key: 1,
+            closing: false,
+            acks_ignored: 0,
+        }
+    }
+
+    /// Takes one event. Cheap events (publish, ack, nack, grant) leave their consequences to the
+    /// next [`Event::Tick`], so a turn pays for dispatch and commit once.
+    pub fn handle(&mut self, event: Event<'_>, now: Now) -> Handled {
+        self.now = now;
+        match event {
+            Event::Publish { producer, entry } => return self.publish(producer, &entry),
+            Event::Ack { consumer, position } => self.ack(consumer, position),
+            Event::AckCumulative { consumer, position } => self.ack_cumulative(consumer, position),
+            Event::Nack { consumer, position } => self.nack(consumer, position),
+            Event::Granted { consumer } => self.granted(consumer),
+            Event::Request { id, request } => self.request(id, request),
+            Event::Disk(done) => {
+                self.log.on_done(done);
+                self.drain_log();
+            }
+            Event::Meta(done) => self.meta_done(done),
+            Event::Tick => self.tick(),
+        }
+        Handled::Taken
+    }
+
+    /// The next thing to carry out, until `None`.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects
+            .pop_front()
+            .or_else(|| self.log.poll_op().map(Effect::Disk))
+    }
+
+    /// When the core wants a turn although nothing happens, in monotonic nanoseconds.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.log.next_deadline()
+    }
+
+    /// Whether dispatchers are queued: take another turn without sleeping.
+    #[must_use]
+    pub fn has_work(&self) -> bool {
+        !self.run_queue.is_empty()
+    }
+
+    /// Orderly stop: from now on publishes are refused; what was taken is committed and marked.
+    pub fn close(&mut self) {
+        self.closing = true;
+        self.record_acks();
+        self.log.close_mark();
+    }
+
+    /// Nothing is owed: no receipt, no metadata, no commit or read in flight.
+    #[must_use]
+    pub fn quiet(&self) -> bool {
+        self.receipts.is_empty() && self.meta.is_empty() && self.log.idle()
+    }
+
+    /// The log, for its statistics.
+    #[must_use]
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    pub(crate) fn closing(&self) -> bool {
+        self.closing
+    }
+
+    /// End of a turn: one pass per dispatcher that was queued (rule D33), then records, then one
+    /// commit for all of it.
+    fn tick(&mut self) {
+        for index in std::mem::take(&mut self.woken) {
+            self.wake_topic(index);
+            if let Some(topic) = self.topics[index as usize].as_mut() {
+                topic.woken = false;
+            }
+        }
+        for _ in 0..self.run_queue.len() {
+            if let Some(index) = self.run_queue.pop_front() {
+                self.pass(index);
+            }
+        }
+        self.record_acks();
+        self.trim();
+        self.receipts.flush_ready(&mut self.effects);
+        self.log.flush_turn(self.now.mono_ns);
+        self.receipts.next_turn();
+        self.drain_log();
+    }
+
+    /// Takes over what the log has to say: what became durable, was read, or failed.
+    fn drain_log(&mut self) {
+        while let Some(event) = self.log.poll_event() {
+            match event {
+                LogEvent::Ready(slot) | LogEvent::Fetched(slot) => self.wake_slot(slot),
+                LogEvent::DiskFull(full) => {
+                    let state = if full {
+                        LogState::DiskFull
+                    } else {
+                        LogState::Open
+                    };
+                    self.effects.push_back(Effect::LogState(state));
+                }
+                LogEvent::Room => {
+                    for index in std::mem::take(&mut self.starved) {
+                        self.want(index);
+                    }
+                }
+                LogEvent::SegmentAllocated(_) | LogEvent::Quarantined(_) => {} // counted by the log
+                LogEvent::Poisoned { error } => {
+                    let error = error.to_string();
+                    self.receipts
+                        .settle(|d| self.log.done_through(d), &mut self.effects);
+                    self.receipts.fail(&mut self.effects);
+                    for flush in self.flushes.drain(..) {
+                        let reply = Err(RequestError::Poisoned {
+                            error: error.clone(),
+                        });
+                        self.effects.push_back(Effect::Reply {
+                            id: flush.id,
+                            reply,
+                        });
+                    }
+                    self.poisoned = Some(error.clone());
+                    self.effects
+                        .push_back(Effect::LogState(LogState::Poisoned(error)));
+                }
+            }
+        }
+        self.receipts.settle(
+            |durability| self.log.done_through(durability),
+            &mut self.effects,
+        );
+        self.settle_flushes();
+    }
+
+    fn settle_flushes(&mut self) {
+        let (log, effects) = (&self.log, &mut self.effects);
+        self.flushes.retain(|flush| {
+            let done = flush.ticket <= log.done_through(flush.durability);
+            if done {
+                effects.push_back(Effect::Reply {
+                    id: flush.id,
+                    reply: Ok(Reply::Done),
+                });
+            }
+            !done
+        });
+    }
+
+    fn request(&mut self, id: RequestId, request: Request) {
+        let answered = match request {
+            Request::OpenTopic { name, durability } => self.open_topic(id, name, durability),
+            Request::DeleteTopic { name } => self.delete_topic(id, &name),
+            Request::OpenProducer { topic, name, slot } => {
+                self.open_producer(topic, &name, slot).map(Some)
+            }
+            Request::CloseProducer { producer } => {
+                self.close_producer(producer);
+                Ok(Some(Reply::Done))
+            }
+            Request::Subscribe {
+                topic,
+                subscription,
+                kind,
+                initial,
+                consumer,
+                account,
+                slot,
+            } => {
+                let newcomer = Consumer::new(consumer, account);
+                self.subscribe(id, topic, &subscription, (kind, initial), newcomer, slot)
+            }
+            Request::CloseConsumer { consumer } => {
+                self.close_consumer(consumer);
+                Ok(Some(Reply::Done))
+            }
+            Request::FlushAcks { consumer } => self.flush_acks(id, consumer),
+            Request::Unsubscribe {
+                topic,
+                subscription,
+            } => self.unsubscribe(id, topic, &subscription),
+            Request::Stats => Ok(Some(Reply::Stats(Box::new(self.stats())))),
+        };
+        let reply = match answered {
+            Ok(None) => return, // its metadata or its commit answers
+            Ok(Some(reply)) => Ok(reply),
+            Err(error) => Err(error),
+        };
+        self.effects.push_back(Effect::Reply { id, reply });
+    }
+
+    /// Queues a dispatcher for the next tick: the sticky `wanted` bit of rule D57.
+    pub(crate) fn want(&mut self, index: SubIndex) {
+        if let Some(sub) = self.subs[index.0 as usize].as_mut()
+            && !sub.wanted
+        {
+            sub.wanted = true;
+            self.run_queue.push_back(index);
+        }
+    }
+
+    fn wake_slot(&mut self, slot: TopicSlot) {
+        if let Some(&topic) = self
+            .by_slot
+            .get(slot.0 as usize)
+            .filter(|&&topic| topic != u32::MAX)
+        {
+            self.wake_topic(topic);
+        }
+    }
+
+    fn wake_topic(&mut self, topic: u32) {
+        let subs = self.topics[topic as usize]
+            .as_ref()
+            .map_or(0, |topic| topic.subs.len());
+        for at in 0..subs {
+            if let Some(index) = self.topics[topic as usize]
+                .as_ref()
+                .map(|topic| topic.subs[at])
+            {
+                self.want(index);
+            }
+        }
+        if subs == 0 {
+            self.mark_trim(topic);
+        }
+    }
+
+    pub(crate) fn mark_trim(&mut self, topic: u32) {
+        if let Some(state) = self.topics[topic as usize].as_mut()
+            && !state.trim
+        {
+            state.trim = true;
+            self.to_trim.push(topic);
+        }
+    }
+
+    pub(crate) fn producer(&self, id: ProducerId) -> Option<&Producer> {
+        let producer = self.producers.get(id.slot as usize)?.as_ref()?;
+        (producer.serial == id.serial).then_some(producer)
+    }
+
+    pub(crate) fn consumer(&self, id: ConsumerId) -> Option<&Consumer> {
+        let consumer = self.consumers.get(id.slot as usize)?.as_ref()?;
+        (consumer.serial == id.serial).then_some(consumer)
+    }
+
+    /// A number no attachment of this shard had before.
+    pub(crate) fn serial(&mut self) -> u32 {
+        let serial = self.next_serial;
+        self.next_serial = serial.wrapping_add(1);
+        serial
+    }
+}

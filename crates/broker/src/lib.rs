@@ -1,0 +1,32 @@
+//! The deterministic core of one shard: topics, subscriptions, cursors, dispatchers.
+//!
+//! It takes an [`Event`] and the time and gives [`Effect`]s; it never touches a file, socket, thread,
+//! clock or random source, so the same core runs under the shard's turn loop and under a simulator.
+//! Call [`Broker::handle`], then [`Broker::poll_effect`] until `None`; [`Event::Tick`] ends a turn.
+//!
+//! Read `event.rs` first (the contract), then `broker.rs` (routes), then `dispatch.rs`.
+#![forbid(unsafe_code)]
+
+mod event;
+
+mod broker;
+mod dispatch;
+mod meta;
+mod name;
+mod receipts;
+mod replay;
+mod stats;
+mod subscription;
+mod topic;
+mod window;
+
+#[cfg(test)]
+mod tests;
+
+pub use pelton_flow as flow;
+pub use pelton_storage as storage;
+
+pub use broker::{Broker, Options};
+pub use event::*;
+pub use meta::{RestoreError, SubscriptionRecord, TOPIC_PREFIX, TopicRecord};
+pub use name::check_name;

@@ -1,0 +1,139 @@
+//! Metadata records: which topics exist, where, with which subscriptions.
+//!
+//! They sit behind a small key-value seam: the core emits a [`MetaOp`] and goes on when it is told
+//! that it is done; operations are carried out in order. Data and cursors are in the log instead.
+
+use std::collections::VecDeque;
+
+use pelton_storage::Durability;
+use serde::{Deserialize, Serialize};
+
+use crate::{MetaOp, Reply, RequestId, TopicId};
+
+/// Prefix of the keys of topic records; the topic's name follows.
+pub const TOPIC_PREFIX: &str = "topic/";
+
+/// Prefix of the keys that hold the next durable id of a shard, so that ids are never reused.
+pub(crate) const NEXT_KEY_PREFIX: &str = "next-key/";
+
+/// A durable topic, as stored in JSON under [`TOPIC_PREFIX`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TopicRecord {
+    /// Its name.
+    pub name: String,
+    /// Its durable id: names it in the log.
+    pub key: u64,
+    /// The shard whose log holds it.
+    pub shard: u32,
+    /// "written" or "synced".
+    pub durability: String,
+    /// Its subscriptions.
+    pub subscriptions: Vec<SubscriptionRecord>,
+}
+
+/// A durable subscription within a [`TopicRecord`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubscriptionRecord {
+    /// Its name.
+    pub name: String,
+    /// Its durable id: names its cursor records in the log.
+    pub key: u64,
+}
+
+impl TopicRecord {
+    /// Reads a record.
+    ///
+    /// # Errors
+    /// [`RestoreError`] with what JSON or the durability said.
+    pub fn decode(key: &str, value: &[u8]) -> Result<Self, RestoreError> {
+        let error = |why: String| RestoreError {
+            key: key.to_owned(),
+            why,
+        };
+        let record: Self = serde_json::from_slice(value).map_err(|e| error(e.to_string()))?;
+        if record.durable().is_none() {
+            return Err(error(format!("unknown durability {:?}", record.durability)));
+        }
+        Ok(record)
+    }
+
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a record of strings and numbers is always JSON")
+    }
+
+    pub(crate) fn durable(&self) -> Option<Durability> {
+        match self.durability.as_str() {
+            "written" => Some(Durability::Written),
+            "synced" => Some(Durability::Synced),
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn durability_name(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Memory => "memory",
+        Durability::Written => "written",
+        Durability::Synced => "synced",
+    }
+}
+
+/// A metadata record that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("reading metadata record {key:?} failed: {why}; it was not written by this version")]
+pub struct RestoreError {
+    /// Key of the record.
+    pub key: String,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// What to undo if a write of metadata fails.
+#[derive(Debug)]
+pub(crate) enum Undo {
+    Topic(TopicId),
+    Subscription(TopicId, String),
+    Nothing,
+}
+
+/// Requests that wait for their metadata, in the order of the operations.
+#[derive(Debug, Default)]
+pub(crate) struct MetaWaits {
+    last_token: u64,
+    waits: VecDeque<MetaWait>,
+}
+
+#[derive(Debug)]
+pub(crate) struct MetaWait {
+    pub(crate) token: u64,
+    pub(crate) id: RequestId,
+    pub(crate) name: String,
+    pub(crate) reply: Reply,
+    pub(crate) undo: Undo,
+}
+
+impl MetaWaits {
+    /// The operation to emit; its reply is kept until it is done.
+    pub(crate) fn begin(
+        &mut self,
+        writes: Vec<(String, Option<Vec<u8>>)>,
+        wait: impl FnOnce(u64) -> MetaWait,
+    ) -> MetaOp {
+        self.last_token += 1;
+        self.waits.push_back(wait(self.last_token));
+        MetaOp {
+            token: self.last_token,
+            writes,
+        }
+    }
+
+    /// Takes the request that waited for `token`.
+    pub(crate) fn take(&mut self, token: u64) -> Option<MetaWait> {
+        let at = self.waits.iter().position(|wait| wait.token == token)?;
+        self.waits.remove(at)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waits.is_empty()
+    }
+}

@@ -1,0 +1,152 @@
+//! Receipts owed to producers, in the order of their appends.
+//!
+//! Entries of one producer that were appended one after the other in the same turn are answered as
+//! one run, so a saturated producer costs one effect a turn and not one a message.
+
+use std::collections::VecDeque;
+
+use pelton_storage::{Durability, Position, Ticket};
+
+use crate::{Effect, Outcome, ProducerId, Receipts};
+
+#[derive(Debug, Default)]
+pub(crate) struct ReceiptBook {
+    /// Of memory topics: answered at once, gathered into runs.
+    ready: Option<Owed>,
+    written: VecDeque<Owed>,
+    synced: VecDeque<Owed>,
+    turn: u64,
+}
+
+#[derive(Debug)]
+struct Owed {
+    ticket: Ticket,
+    turn: u64,
+    next_ordinal: u64,
+    receipts: Receipts,
+}
+
+/// One appended entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Append {
+    pub(crate) producer: ProducerId,
+    pub(crate) sequence: u64,
+    pub(crate) ordinal: u64,
+    pub(crate) position: Position,
+    pub(crate) ticket: Ticket,
+}
+
+impl ReceiptBook {
+    /// Runs end with the turn: a receipt never waits for a later commit than its own.
+    pub(crate) fn next_turn(&mut self) {
+        self.turn += 1;
+    }
+
+    /// Owes a receipt; `effects` takes the run of a memory topic that this entry does not continue.
+    pub(crate) fn owe(
+        &mut self,
+        durability: Durability,
+        append: Append,
+        effects: &mut VecDeque<Effect>,
+    ) {
+        let turn = self.turn;
+        let queue = match durability {
+            Durability::Memory => {
+                if self
+                    .ready
+                    .as_mut()
+                    .is_none_or(|owed| !owed.join(&append, turn))
+                {
+                    self.flush_ready(effects);
+                    self.ready = Some(Owed::new(&append, turn));
+                }
+                return;
+            }
+            Durability::Written => &mut self.written,
+            Durability::Synced => &mut self.synced,
+        };
+        if queue
+            .back_mut()
+            .is_none_or(|owed| !owed.join(&append, turn))
+        {
+            queue.push_back(Owed::new(&append, turn));
+        }
+    }
+
+    /// Emits the run of a memory topic that is still open.
+    pub(crate) fn flush_ready(&mut self, effects: &mut VecDeque<Effect>) {
+        if let Some(owed) = self.ready.take() {
+            effects.push_back(Effect::Receipts(owed.receipts));
+        }
+    }
+
+    /// Emits what has become as durable as it was promised.
+    pub(crate) fn settle(
+        &mut self,
+        done_through: impl Fn(Durability) -> Ticket,
+        effects: &mut VecDeque<Effect>,
+    ) {
+        let queues = [
+            (Durability::Written, &mut self.written),
+            (Durability::Synced, &mut self.synced),
+        ];
+        for (durability, queue) in queues {
+            let through = done_through(durability);
+            while queue.front().is_some_and(|owed| owed.ticket <= through) {
+                let owed = queue.pop_front().expect("a front was seen");
+                effects.push_back(Effect::Receipts(owed.receipts));
+            }
+        }
+    }
+
+    /// The log failed: nothing that is still owed is known to be stored.
+    pub(crate) fn fail(&mut self, effects: &mut VecDeque<Effect>) {
+        for owed in self.written.drain(..).chain(self.synced.drain(..)) {
+            let outcome = Outcome::Unknown;
+            effects.push_back(Effect::Receipts(Receipts {
+                outcome,
+                ..owed.receipts
+            }));
+        }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ready.is_none() && self.written.is_empty() && self.synced.is_empty()
+    }
+}
+
+impl Owed {
+    fn new(append: &Append, turn: u64) -> Self {
+        let receipts = Receipts {
+            producer: append.producer,
+            first_sequence: append.sequence,
+            count: 1,
+            outcome: Outcome::Stored(append.position),
+        };
+        Self {
+            ticket: append.ticket,
+            turn,
+            next_ordinal: append.ordinal + 1,
+            receipts,
+        }
+    }
+
+    fn join(&mut self, append: &Append, turn: u64) -> bool {
+        let run = &mut self.receipts;
+        let Outcome::Stored(first) = run.outcome else {
+            return false;
+        };
+        // Within one ledger, consecutive ordinals are consecutive entries.
+        let continues = self.turn == turn
+            && run.producer == append.producer
+            && run.first_sequence + u64::from(run.count) == append.sequence
+            && self.next_ordinal == append.ordinal
+            && first.ledger == append.position.ledger;
+        if continues {
+            run.count += 1;
+            self.next_ordinal += 1;
+            self.ticket = append.ticket;
+        }
+        continues
+    }
+}

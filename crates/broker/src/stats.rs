@@ -1,0 +1,64 @@
+//! Counts of topics and subscriptions. Reading them changes nothing.
+
+use crate::broker::SubIndex;
+use crate::topic::Topic;
+use crate::{Broker, BrokerStats, ConsumerStats, SubscriptionStats, TopicStats};
+
+impl Broker {
+    pub(crate) fn stats(&self) -> BrokerStats {
+        let topics = self
+            .names
+            .values()
+            .map(|&index| self.topic_stats(self.topic_at(index)));
+        BrokerStats {
+            topics: topics.collect(),
+        }
+    }
+
+    fn topic_stats(&self, topic: &Topic) -> TopicStats {
+        TopicStats {
+            name: topic.name.to_string(),
+            producers: topic.producers as usize,
+            entries: self.log.end(topic.slot) - self.log.first(topic.slot),
+            subscriptions: topic
+                .subs
+                .iter()
+                .map(|&sub| self.sub_stats(sub, topic))
+                .collect(),
+        }
+    }
+
+    fn sub_stats(&self, index: SubIndex, topic: &Topic) -> SubscriptionStats {
+        let sub = self.sub(index);
+        let floor = sub.window.floor();
+        let holes = (floor..sub.window.end())
+            .filter(|&o| sub.window.get(o) == crate::window::State::Acked)
+            .count() as u64;
+        SubscriptionStats {
+            name: sub.name.to_string(),
+            backlog_entries: self.log.end(topic.slot).max(floor) - floor - holes,
+            backlog_messages: topic.messages - sub.skipped_messages - sub.acked_messages,
+            unacked_messages: sub.unacked,
+            replay_entries: sub.replay.entries(),
+            delivered_messages: sub.delivered_messages,
+            acked_messages: sub.acked_messages,
+            consumers: sub
+                .consumers
+                .iter()
+                .map(|&port| self.consumer_stats(port))
+                .collect(),
+        }
+    }
+
+    fn consumer_stats(&self, port: u32) -> ConsumerStats {
+        self.consumers[port as usize]
+            .as_ref()
+            .map_or_else(ConsumerStats::default, |consumer| ConsumerStats {
+                name: consumer.name.clone(),
+                available_permits: consumer.account.available(),
+                delivered_messages: consumer.account.delivered(),
+                unacked_messages: consumer.unacked,
+                avg_messages_per_entry: consumer.average.get().unwrap_or(0.0),
+            })
+    }
+}

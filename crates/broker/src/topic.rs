@@ -1,0 +1,432 @@
+//! Topics and their producers: open, publish, trim, delete.
+
+use pelton_storage::{CursorState, Durability, NewEntry, Refused, SubKey, TopicKey, TopicSlot};
+
+use crate::broker::SubIndex;
+use crate::meta::{MetaWait, NEXT_KEY_PREFIX, TOPIC_PREFIX, Undo, durability_name};
+use crate::name::check_name;
+use crate::receipts::Append;
+use crate::subscription::Subscription;
+use crate::{
+    Broker, Effect, Handled, MESSAGES_PER_ENTRY_MAX, MetaDone, Outcome, ProducerId, Publish,
+    Receipts, Refusal, Reply, RequestError, RequestId, RestoreError, TopicId, TopicRecord,
+};
+
+#[derive(Debug)]
+pub(crate) struct Topic {
+    pub(crate) name: Box<str>,
+    pub(crate) key: TopicKey,
+    pub(crate) slot: TopicSlot,
+    pub(crate) durability: Durability,
+    pub(crate) subs: Vec<SubIndex>,
+    pub(crate) producers: u32,
+    /// Messages ever appended in this run, those found at the start included.
+    pub(crate) messages: u64,
+    /// A publish of this turn woke its subscriptions already.
+    pub(crate) woken: bool,
+    /// It is in the list of topics to trim.
+    pub(crate) trim: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Producer {
+    pub(crate) serial: u32,
+    pub(crate) topic: u32,
+    /// Hash of its name, stored with each entry.
+    name_hash: u64,
+}
+
+impl Broker {
+    /// Takes over the metadata of this shard and the cursors that its log recovered.
+    ///
+    /// # Errors
+    /// A record that cannot be read; nothing was changed on disk.
+    pub fn restore(
+        &mut self,
+        records: &[(String, Vec<u8>)],
+        cursors: &[CursorState],
+    ) -> Result<(), RestoreError> {
+        let next_key = format!("{NEXT_KEY_PREFIX}{}", self.options.shard);
+        for (key, value) in records {
+            if *key == next_key {
+                let text = String::from_utf8_lossy(value);
+                let why = |error: std::num::ParseIntError| RestoreError {
+                    key: key.clone(),
+                    why: error.to_string(),
+                };
+                self.next_key = self.next_key.max(text.parse().map_err(why)?);
+            }
+            if !key.starts_with(TOPIC_PREFIX) {
+                continue;
+            }
+            let record = TopicRecord::decode(key, value)?;
+            if record.shard == self.options.shard {
+                self.restore_topic(&record, cursors);
+            }
+        }
+        self.log.forget_unopened();
+        Ok(())
+    }
+
+    fn restore_topic(&mut self, record: &TopicRecord, cursors: &[CursorState]) {
+        let durability = record.durable().expect("decode checked it");
+        let index = self.insert_topic(record.name.clone(), TopicKey(record.key), durability);
+        let slot = self.topic_at(index).slot;
+        let first = self.log.first(slot);
+        let messages = self.log.backlog_messages(slot, first);
+        self.topic_mut(index).messages = messages;
+        for stored in &record.subscriptions {
+            let cursor = cursors
+                .iter()
+                .find(|c| c.topic == TopicKey(record.key) && c.sub == SubKey(stored.key));
+            self.log.open_sub(slot, SubKey(stored.key), None);
+            let mut sub = Subscription::new(stored.name.clone(), SubKey(stored.key), index, first);
+            sub.skipped_messages = 0;
+            if let Some(cursor) = cursor {
+                sub.restore(cursor, slot, &self.log);
+            }
+            self.insert_sub(sub);
+        }
+        self.mark_trim(index);
+    }
+
+    pub(crate) fn open_topic(
+        &mut self,
+        id: RequestId,
+        name: String,
+        durability: Durability,
+    ) -> Result<Option<Reply>, RequestError> {
+        check_name("topic", &name)?;
+        if durability != Durability::Memory && !self.options.durable {
+            return Err(RequestError::NoDirectory {
+                name,
+                asked: durability,
+            });
+        }
+        if let Some(&index) = self.names.get(name.as_str()) {
+            let existing = self.topic_at(index).durability;
+            if existing != durability {
+                return Err(RequestError::DurabilityMismatch {
+                    name,
+                    existing,
+                    asked: durability,
+                });
+            }
+            // Its own record may still be on the way: answer behind it.
+            return Ok(self.answer_after_meta(id, name, Reply::Topic(TopicId(index))));
+        }
+        let key = self.new_key();
+        let index = self.insert_topic(name.clone(), TopicKey(key), durability);
+        let reply = Reply::Topic(TopicId(index));
+        if durability == Durability::Memory {
+            return Ok(Some(reply));
+        }
+        self.write_record(id, index, reply, Undo::Topic(TopicId(index)));
+        Ok(None)
+    }
+
+    pub(crate) fn delete_topic(
+        &mut self,
+        id: RequestId,
+        name: &str,
+    ) -> Result<Option<Reply>, RequestError> {
+        let not_found = || RequestError::NotFound {
+            what: "topic",
+            name: name.to_owned(),
+        };
+        let index = *self.names.get(name).ok_or_else(not_found)?;
+        let topic = self.topic_at(index);
+        let consumers: usize = topic
+            .subs
+            .iter()
+            .map(|&sub| self.sub(sub).consumers.len())
+            .sum();
+        let users = consumers + topic.producers as usize;
+        if users > 0 {
+            return Err(RequestError::InUse {
+                what: "topic",
+                name: name.to_owned(),
+                users,
+            });
+        }
+        let durable = topic.durability != Durability::Memory;
+        self.remove_topic(index);
+        if !durable {
+            return Ok(Some(Reply::Done));
+        }
+        let writes = vec![(format!("{TOPIC_PREFIX}{name}"), None)];
+        self.write_meta(id, name.to_owned(), writes, Reply::Done, Undo::Nothing);
+        Ok(None)
+    }
+
+    pub(crate) fn open_producer(
+        &mut self,
+        topic: TopicId,
+        name: &str,
+        slot: u32,
+    ) -> Result<Reply, RequestError> {
+        self.find_topic(topic)?;
+        let serial = self.serial();
+        let producer = Producer {
+            serial,
+            topic: topic.0,
+            name_hash: hash64(name.as_bytes()),
+        };
+        put(&mut self.producers, slot, producer);
+        self.topic_mut(topic.0).producers += 1;
+        Ok(Reply::Producer(ProducerId { slot, serial }))
+    }
+
+    pub(crate) fn close_producer(&mut self, id: ProducerId) {
+        if let Some(topic) = self.producer(id).map(|producer| producer.topic) {
+            self.producers[id.slot as usize] = None;
+            self.topic_mut(topic).producers -= 1;
+        }
+    }
+
+    /// Appends one entry. The hot path: nothing here allocates.
+    pub(crate) fn publish(&mut self, id: ProducerId, entry: &Publish<'_>) -> Handled {
+        let Some(producer) = self.producer(id).filter(|_| !self.closing()) else {
+            return self.refuse(id, entry.sequence, Refusal::Closed);
+        };
+        if entry.messages == 0 || entry.messages > MESSAGES_PER_ENTRY_MAX {
+            return self.refuse(id, entry.sequence, Refusal::Invalid);
+        }
+        let index = producer.topic;
+        let new = NewEntry {
+            body: entry.body,
+            messages: entry.messages,
+            key_hash: entry.key_hash,
+            producer: producer.name_hash,
+            sequence: entry.sequence,
+            publish_ms: self.now.wall_ms,
+            arrived_ns: entry.arrived_ns,
+        };
+        let topic = self.topics[index as usize]
+            .as_mut()
+            .expect("a producer keeps its topic");
+        let appended = match self.log.append(topic.slot, &new, self.now.mono_ns) {
+            Ok(appended) => appended,
+            Err(Refused::NoMemory) => return Handled::Held,
+            Err(Refused::TooLarge) => return self.refuse(id, entry.sequence, Refusal::Invalid),
+            Err(Refused::DiskFull) => return self.refuse(id, entry.sequence, Refusal::DiskFull),
+            // A durable topic is not opened without a directory.
+            Err(Refused::NoDisk) => return self.refuse(id, entry.sequence, Refusal::Invalid),
+            Err(Refused::Poisoned) => return self.refuse(id, entry.sequence, Refusal::Poisoned),
+        };
+        topic.messages += u64::from(entry.messages);
+        if topic.durability == Durability::Memory && !topic.woken {
+            topic.woken = true;
+            self.woken.push(index);
+        }
+        let append = Append {
+            producer: id,
+            sequence: entry.sequence,
+            ordinal: appended.ordinal,
+            position: appended.position,
+            ticket: appended.ticket,
+        };
+        self.receipts
+            .owe(topic.durability, append, &mut self.effects);
+        Handled::Taken
+    }
+
+    fn refuse(&mut self, producer: ProducerId, sequence: u64, why: Refusal) -> Handled {
+        let outcome = Outcome::Refused(why);
+        let receipts = Receipts {
+            producer,
+            first_sequence: sequence,
+            count: 1,
+            outcome,
+        };
+        self.effects.push_back(Effect::Receipts(receipts));
+        Handled::Taken
+    }
+
+    /// Lets go of what every subscription has acked. A topic without subscriptions keeps nothing
+    /// (rule D127).
+    pub(crate) fn trim(&mut self) {
+        while let Some(index) = self.to_trim.pop() {
+            let Some(topic) = self.topics[index as usize].as_mut() else {
+                continue;
+            };
+            topic.trim = false;
+            let (slot, ready) = (topic.slot, self.log.ready_end(topic.slot));
+            let floors = topic
+                .subs
+                .iter()
+                .map(|sub| self.subs[sub.0 as usize].as_ref());
+            let lowest = floors.flatten().map(|sub| sub.window.floor()).min();
+            self.log.trim(slot, lowest.unwrap_or(ready).min(ready));
+        }
+    }
+
+    pub(crate) fn meta_done(&mut self, done: MetaDone) {
+        let Some(wait) = self.meta.take(done.token) else {
+            return;
+        };
+        let reply = match done.result {
+            Ok(()) => match wait.reply {
+                Reply::Topic(topic) if self.find_topic(topic).is_err() => {
+                    Err(RequestError::NotFound {
+                        what: "topic",
+                        name: wait.name,
+                    })
+                }
+                reply => Ok(reply),
+            },
+            Err(error) => {
+                match wait.undo {
+                    Undo::Topic(topic) => self.remove_topic(topic.0),
+                    Undo::Subscription(topic, name) => self.undo_subscription(topic.0, &name),
+                    Undo::Nothing => {}
+                }
+                Err(RequestError::Metadata {
+                    name: wait.name,
+                    error,
+                })
+            }
+        };
+        self.effects.push_back(Effect::Reply { id: wait.id, reply });
+    }
+
+    pub(crate) fn find_topic(&self, topic: TopicId) -> Result<&Topic, RequestError> {
+        let found = self.topics.get(topic.0 as usize).and_then(Option::as_ref);
+        found.ok_or_else(|| RequestError::NotFound {
+            what: "topic",
+            name: format!("#{}", topic.0),
+        })
+    }
+
+    pub(crate) fn topic_at(&self, index: u32) -> &Topic {
+        self.topics[index as usize]
+            .as_ref()
+            .expect("an index in use names a topic")
+    }
+
+    pub(crate) fn topic_mut(&mut self, index: u32) -> &mut Topic {
+        self.topics[index as usize]
+            .as_mut()
+            .expect("an index in use names a topic")
+    }
+
+    /// A durable id that is never given out again: the shard in the upper bits.
+    pub(crate) fn new_key(&mut self) -> u64 {
+        let key = u64::from(self.options.shard) << 48 | self.next_key;
+        self.next_key += 1;
+        key
+    }
+
+    /// Writes the record of a topic and answers `id` when it is stored.
+    pub(crate) fn write_record(&mut self, id: RequestId, index: u32, reply: Reply, undo: Undo) {
+        let topic = self.topic_at(index);
+        let record = TopicRecord {
+            name: topic.name.to_string(),
+            key: topic.key.0,
+            shard: self.options.shard,
+            durability: durability_name(topic.durability).to_owned(),
+            subscriptions: topic
+                .subs
+                .iter()
+                .map(|&sub| self.sub(sub).record())
+                .collect(),
+        };
+        let next_key = self.next_key.to_string().into_bytes();
+        let writes = vec![
+            (
+                format!("{TOPIC_PREFIX}{}", record.name),
+                Some(record.encode()),
+            ),
+            (
+                format!("{NEXT_KEY_PREFIX}{}", self.options.shard),
+                Some(next_key),
+            ),
+        ];
+        self.write_meta(id, record.name, writes, reply, undo);
+    }
+
+    fn write_meta(
+        &mut self,
+        id: RequestId,
+        name: String,
+        writes: Vec<(String, Option<Vec<u8>>)>,
+        reply: Reply,
+        undo: Undo,
+    ) {
+        let wait = |token| MetaWait {
+            token,
+            id,
+            name,
+            reply,
+            undo,
+        };
+        self.effects
+            .push_back(Effect::Meta(self.meta.begin(writes, wait)));
+    }
+
+    /// Answers now, or behind the metadata that is still on its way.
+    pub(crate) fn answer_after_meta(
+        &mut self,
+        id: RequestId,
+        name: String,
+        reply: Reply,
+    ) -> Option<Reply> {
+        if self.meta.is_empty() {
+            return Some(reply);
+        }
+        self.write_meta(id, name, Vec::new(), reply, Undo::Nothing);
+        None
+    }
+
+    fn insert_topic(&mut self, name: String, key: TopicKey, durability: Durability) -> u32 {
+        let slot = self.log.open_topic(key, durability);
+        let index = u32::try_from(self.topics.len()).expect("fewer than 2^32 topics");
+        let name: Box<str> = name.into();
+        self.names.insert(name.clone(), index);
+        self.topics.push(Some(Topic {
+            name,
+            key,
+            slot,
+            durability,
+            subs: Vec::new(),
+            producers: 0,
+            messages: 0,
+            woken: false,
+            trim: false,
+        }));
+        let at = slot.0 as usize;
+        if self.by_slot.len() <= at {
+            self.by_slot.resize(at + 1, u32::MAX);
+        }
+        self.by_slot[at] = index;
+        index
+    }
+
+    fn remove_topic(&mut self, index: u32) {
+        let Some(topic) = self.topics[index as usize].take() else {
+            return;
+        };
+        self.names.remove(&topic.name);
+        for sub in &topic.subs {
+            self.log.drop_sub(topic.slot, self.sub(*sub).key);
+            self.remove_sub(*sub);
+        }
+        self.log.drop_topic(topic.slot);
+    }
+}
+
+/// Places a value at a dense index that the shell chose.
+pub(crate) fn put<T>(slots: &mut Vec<Option<T>>, slot: u32, value: T) {
+    let at = slot as usize;
+    if slots.len() <= at {
+        slots.resize_with(at + 1, || None);
+    }
+    slots[at] = Some(value);
+}
+
+/// FNV-1a, 64 bits: names producers in stored entries.
+fn hash64(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}

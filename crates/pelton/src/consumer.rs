@@ -1,0 +1,471 @@
+//! Consumers: permits out, deliveries in.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::delivery::{Delivery, Entry, Source};
+use crate::error::{AckError, GrantError, RecvError};
+use crate::pending::{Pending, ask};
+use crate::port::{
+    ConsumerSignal, Data, Grant, Granter, Ports, Receiver, Reply, Request, RequestError, Run,
+};
+use crate::wait::{self, Waiter};
+use crate::{Position, SubscriptionKind, Verdict, acks};
+
+/// Receives the entries of a subscription, as fast as it grants permits: a permit is one message.
+///
+/// By default it grants its window at the start and, in chunks of half a window, what it has received
+/// since; so at most a window of messages waits for it, plus what the last entry was larger than the
+/// permits left. Not `Clone`, and its methods take `&mut self`: share the work by subscribing several
+/// consumers ([`SubscriptionKind::Shared`]) or by sending deliveries to other threads.
+///
+/// Dropped or closed, it gives back what it received and did not ack.
+pub struct Consumer {
+    ring: Receiver<Run>,
+    signal: Arc<ConsumerSignal>,
+    granter: Granter,
+    source: Arc<Source>,
+    name: Box<str>,
+    /// The run being received, with the next slot of it.
+    current: Option<Run>,
+    window: u32,
+    /// Messages per automatic grant; `None` if permits are granted by hand.
+    chunk: Option<u32>,
+    /// Messages received since the last automatic grant.
+    owed: u32,
+    waiter: Waiter,
+}
+
+/// What a subscription's builder gives to the consumer it makes.
+pub(crate) struct Parts {
+    pub(crate) ring: Receiver<Run>,
+    pub(crate) signal: Arc<ConsumerSignal>,
+    pub(crate) granter: Granter,
+    pub(crate) name: Box<str>,
+    pub(crate) window: u32,
+    pub(crate) auto: bool,
+    pub(crate) waiter: Waiter,
+}
+
+impl Consumer {
+    pub(crate) fn new(parts: Parts, source: Source) -> Consumer {
+        let Parts { ring, signal, granter, name, window, auto, waiter } = parts;
+        let chunk = auto.then_some((window / 2).max(1));
+        let source = Arc::new(source);
+        let current = None;
+        Consumer { ring, signal, granter, source, name, current, window, chunk, owed: 0, waiter }
+    }
+
+    /// Its name, as shown in statistics.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Name of the topic.
+    #[must_use]
+    pub fn topic(&self) -> &str {
+        &self.source.topic
+    }
+
+    /// Name of the subscription.
+    #[must_use]
+    pub fn subscription(&self) -> &str {
+        &self.source.subscription
+    }
+
+    /// Blocks until an entry arrives. Spins briefly, then parks ([`crate::Builder::waiting`]).
+    ///
+    /// # Errors
+    /// [`RecvError::Closed`] once the engine is closed and all that was handed over before has been
+    /// received; `WouldBlock` on a thread that runs the shard.
+    pub fn recv(&mut self) -> Result<Delivery, RecvError> {
+        Ok(self.recv_at_most(None)?.expect("without a time-out there is an end"))
+    }
+
+    /// An entry if there is one now. Never blocks, and makes no system call.
+    ///
+    /// # Errors
+    /// [`RecvError::Closed`], as [`Consumer::recv`].
+    pub fn try_recv(&mut self) -> Result<Option<Delivery>, RecvError> {
+        self.take_or_end(None).transpose()
+    }
+
+    /// As [`Consumer::recv`], but `None` once `timeout` has passed.
+    ///
+    /// # Errors
+    /// As [`Consumer::recv`].
+    pub fn recv_timeout(&mut self, timeout: Duration) -> Result<Option<Delivery>, RecvError> {
+        self.recv_at_most(Some(timeout))
+    }
+
+    /// Blocks until an entry arrives, then appends it and what else is there to `deliveries`, `max`
+    /// at most; says how many (1 or more, but 0 if `max` is 0).
+    ///
+    /// # Errors
+    /// As [`Consumer::recv`]; then nothing was appended.
+    pub fn recv_many(
+        &mut self,
+        max: usize,
+        deliveries: &mut Vec<Delivery>,
+    ) -> Result<usize, RecvError> {
+        if max == 0 {
+            return Ok(0);
+        }
+        deliveries.push(self.recv()?);
+        let mut count = 1;
+        while count < max
+            && let Some(delivery) = self.take()
+        {
+            deliveries.push(delivery);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Blocks until an entry arrives, then shows it and what else is there to `handle`, `max` at most,
+    /// and acks or nacks each as `handle` says; says how many (1 or more, but 0 if `max` is 0).
+    ///
+    /// The cheapest way to receive: no counter is shared per entry, and acks go out by sixteen. If
+    /// `handle` panics, the entry it was shown is nacked and those before it are acked.
+    ///
+    /// # Errors
+    /// As [`Consumer::recv`]; then `handle` was not called.
+    pub fn for_each(
+        &mut self,
+        max: usize,
+        mut handle: impl FnMut(Entry<'_>) -> Verdict,
+    ) -> Result<usize, RecvError> {
+        if max == 0 {
+            return Ok(0);
+        }
+        self.wait_for_entry(None)?;
+        let mut verdicts = Verdicts { source: Arc::clone(&self.source), items: [None; 16], len: 0 };
+        let mut count = 0;
+        while count < max
+            && let Some((run, slot)) = self.next_slot()
+        {
+            let entry = Entry::new(run.block.body(slot), run.block.meta(slot), run.redeliveries);
+            let messages = entry.message_count();
+            verdicts.begin(entry.position());
+            let verdict = handle(entry);
+            verdicts.end(verdict);
+            self.advance(messages);
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// A future of the next entry. Needs no runtime. Cancel safe: an entry is taken only by the poll
+    /// that returns it.
+    pub fn recv_async(&mut self) -> Recv<'_> {
+        Recv { consumer: self }
+    }
+
+    /// As [`Consumer::recv_async`], for those who write their own futures. The last waker is woken.
+    ///
+    /// # Errors
+    /// As [`Consumer::recv`].
+    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Delivery, RecvError>> {
+        match self.take_or_end(None) {
+            Some(result) => Poll::Ready(result),
+            None => {
+                self.take_or_end(Some(context.waker())).map_or(Poll::Pending, Poll::Ready)
+            }
+        }
+    }
+
+    /// Grants `n` more messages, on top of what is granted automatically. 0 changes nothing. One store
+    /// and, if the shard waits for it, a wake-up; cancel safe, never blocks.
+    ///
+    /// Permits are spent by hand-over, redelivered entries included; acks and nacks give none back.
+    /// An entry is handed over whole while one permit is left, and what it overshoots by is owed from
+    /// the next grants (rules D8, D9).
+    ///
+    /// # Errors
+    /// [`GrantError`] if more than the window would be outstanding; nothing was granted.
+    pub fn grant(&mut self, n: u32) -> Result<(), GrantError> {
+        let outstanding = self.granter.outstanding();
+        if outstanding + i64::from(n) > i64::from(self.window) {
+            return Err(GrantError::Window { asked: n, outstanding, window: self.window });
+        }
+        self.give(n);
+        Ok(())
+    }
+
+    /// Messages granted and not yet received; below zero while the last entry overshot. What the shard
+    /// itself counts, hand-over instead of receipt, is in [`crate::Engine::stats`].
+    #[must_use]
+    pub fn permits(&self) -> i64 {
+        self.granter.outstanding()
+    }
+
+    /// Acks everything of the subscription up to and including this delivery, whoever received it.
+    /// Those deliveries may then be dropped or acked, it makes no difference.
+    ///
+    /// # Errors
+    /// [`AckError::CumulativeOnShared`]; [`AckError::Foreign`] if it is another consumer's delivery.
+    pub fn ack_cumulative(&mut self, delivery: &Delivery) -> Result<(), AckError> {
+        let (topic, subscription) = (self.topic().to_owned(), self.subscription().to_owned());
+        if self.source.kind != SubscriptionKind::Exclusive {
+            return Err(AckError::CumulativeOnShared { topic, subscription });
+        }
+        if !Arc::ptr_eq(delivery.source(), &self.source) {
+            return Err(AckError::Foreign { topic, subscription });
+        }
+        let position = delivery.position();
+        self.source.push(Data::AckCumulative { consumer: self.source.id, position });
+        Ok(())
+    }
+
+    /// Acks an entry by position, for deliveries that were kept ([`Delivery::keep`]). A position that
+    /// is acked already, or that does not exist, changes nothing.
+    pub fn ack_position(&mut self, position: Position) {
+        self.source.push(Data::Ack { consumer: self.source.id, position });
+    }
+
+    /// Blocks until every ack given before, on this thread or ordered before this call, is as durable
+    /// as the topic.
+    ///
+    /// # Errors
+    /// [`AckError`]: then some may be lost, and their entries come again.
+    pub fn flush_acks(&mut self) -> Result<(), AckError> {
+        let would_block = AckError::WouldBlock {
+            topic: self.topic().to_owned(),
+            subscription: self.subscription().to_owned(),
+        };
+        self.begin_flush_acks().wait().unwrap_or(Err(would_block))
+    }
+
+    /// As [`Consumer::flush_acks`], to be waited for, awaited or driven.
+    pub fn begin_flush_acks(&mut self) -> Pending<Result<(), AckError>> {
+        acks::push_deferred();
+        let source = Arc::clone(&self.source);
+        let request = Request::FlushAcks { consumer: self.source.id };
+        let asked = (source.engine_id, self.waiter.idle());
+        ask(asked, &self.source.handle, request, Ports::None, move |answer| {
+            let topic = source.topic.clone().into_string();
+            let subscription = source.subscription.clone().into_string();
+            match answer {
+                Ok(Ok(_)) => Ok(()),
+                Ok(Err(RequestError::Poisoned { error })) => {
+                    Err(AckError::NotDurable { topic, subscription, why: error })
+                }
+                Ok(Err(error)) => {
+                    Err(AckError::NotDurable { topic, subscription, why: error.to_string() })
+                }
+                Err(_) => Err(AckError::EngineClosed { topic, subscription }),
+            }
+        })
+    }
+
+    /// Flushes acks, then detaches. What it received and did not ack is delivered again, to others or
+    /// to the next consumer; deliveries still held by it may no longer be acked.
+    ///
+    /// Dropping a consumer does the same without waiting for the acks.
+    ///
+    /// # Errors
+    /// As [`Consumer::flush_acks`]; the consumer is detached all the same.
+    pub fn close(mut self) -> Result<(), AckError> {
+        self.flush_acks()
+    }
+
+    fn recv_at_most(&mut self, timeout: Option<Duration>) -> Result<Option<Delivery>, RecvError> {
+        if let Some(delivery) = self.take() {
+            return Ok(Some(delivery));
+        }
+        if self.wait_for_entry(timeout)? { Ok(self.take()) } else { Ok(None) }
+    }
+
+    /// True once there is an entry to take, false when the time is over.
+    fn wait_for_entry(&mut self, timeout: Option<Duration>) -> Result<bool, RecvError> {
+        if self.has_entry() {
+            return Ok(true);
+        }
+        acks::push_deferred();
+        if !wait::may_block(self.source.engine_id) {
+            return if self.ended() { Err(self.closed()) } else { Err(self.would_block()) };
+        }
+        let mut waiter = self.waiter.clone();
+        let arrived = waiter.wait(timeout, |waker| {
+            if let Some(waker) = waker {
+                self.signal.wait_for_delivery(waker);
+            }
+            // Closed is looked at first: what was pushed before it is seen after it.
+            let ended = self.ended();
+            match (self.has_entry(), ended) {
+                (true, _) => Some(Ok(true)),
+                (false, true) => Some(Err(self.closed())),
+                (false, false) => None,
+            }
+        });
+        self.waiter = waiter;
+        arrived.unwrap_or(Ok(false))
+    }
+
+    /// An entry, the end, or nothing; with a waker, that is woken for the next of either.
+    fn take_or_end(&mut self, waker: Option<&Waker>) -> Option<Result<Delivery, RecvError>> {
+        if let Some(waker) = waker {
+            self.signal.wait_for_delivery(waker);
+        }
+        let ended = self.ended();
+        match self.take() {
+            Some(delivery) => Some(Ok(delivery)),
+            None if ended => Some(Err(self.closed())),
+            None => {
+                acks::push_deferred();
+                None
+            }
+        }
+    }
+
+    fn ended(&self) -> bool {
+        self.signal.closed().is_some() || self.ring.is_closed()
+    }
+
+    fn has_entry(&self) -> bool {
+        self.current.is_some() || !self.ring.is_empty()
+    }
+
+    fn take(&mut self) -> Option<Delivery> {
+        let (run, slot) = self.next_slot()?;
+        let messages = run.block.meta(slot).messages;
+        let (block, redeliveries) = (Arc::clone(&run.block), run.redeliveries);
+        let delivery = Delivery::new(block, slot, redeliveries, Arc::clone(&self.source));
+        self.advance(messages);
+        Some(delivery)
+    }
+
+    fn next_slot(&mut self) -> Option<(&Run, u32)> {
+        if self.current.is_none() {
+            self.current = self.ring.pop();
+        }
+        self.current.as_ref().map(|run| (run, run.first_slot))
+    }
+
+    /// Behind the slot of `next_slot`, which held so many messages.
+    fn advance(&mut self, messages: u32) {
+        if let Some(run) = &mut self.current {
+            run.first_slot += 1;
+            run.count -= 1;
+            if run.count == 0 {
+                self.current = None;
+            }
+        }
+        self.granter.received(messages);
+        let Some(chunk) = self.chunk else { return };
+        self.owed += messages;
+        if self.owed >= chunk {
+            let owed = std::mem::take(&mut self.owed);
+            self.give(owed);
+        }
+    }
+
+    fn give(&mut self, n: u32) {
+        if self.granter.grant(n) == Grant::Ring {
+            self.source.handle.granted(self.source.id.slot);
+        }
+    }
+
+    #[cold]
+    fn closed(&self) -> RecvError {
+        RecvError::Closed {
+            topic: self.topic().to_owned(),
+            subscription: self.subscription().to_owned(),
+        }
+    }
+
+    #[cold]
+    fn would_block(&self) -> RecvError {
+        RecvError::WouldBlock {
+            topic: self.topic().to_owned(),
+            subscription: self.subscription().to_owned(),
+        }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        if self.source.close() {
+            acks::push_deferred();
+            let request = Request::CloseConsumer { consumer: self.source.id };
+            acks::detach(&self.source.handle, request, self.source.engine_id);
+        }
+    }
+}
+
+impl fmt::Debug for Consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consumer")
+            .field("topic", &self.topic())
+            .field("subscription", &self.subscription())
+            .field("name", &self.name)
+            .field("permits", &self.permits())
+            .finish_non_exhaustive()
+    }
+}
+
+/// See [`Consumer::recv_async`].
+#[derive(Debug)]
+#[must_use = "a future does nothing until it is polled"]
+pub struct Recv<'a> {
+    consumer: &'a mut Consumer,
+}
+
+impl Future for Recv<'_> {
+    type Output = Result<Delivery, RecvError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.consumer.poll_recv(context)
+    }
+}
+
+/// The stream of deliveries; it ends when the consumer's engine is closed. Cancel safe.
+#[cfg(feature = "stream")]
+impl futures_core::Stream for Consumer {
+    type Item = Delivery;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
+        self.poll_recv(context).map(Result::ok)
+    }
+}
+
+/// Acks and nacks of [`Consumer::for_each`], sent by sixteen and when it ends, panic included.
+struct Verdicts {
+    source: Arc<Source>,
+    items: [Option<Data>; 16],
+    len: usize,
+}
+
+impl Verdicts {
+    /// Until `end` says otherwise, the entry is nacked.
+    fn begin(&mut self, position: Position) {
+        if self.len == self.items.len() {
+            self.send();
+        }
+        self.items[self.len] = Some(Data::Nack { consumer: self.source.id, position });
+        self.len += 1;
+    }
+
+    fn end(&mut self, verdict: Verdict) {
+        let last = &mut self.items[self.len - 1];
+        if let (Verdict::Ack, Some(Data::Nack { consumer, position })) = (verdict, *last) {
+            *last = Some(Data::Ack { consumer, position });
+        }
+    }
+
+    fn send(&mut self) {
+        let items = self.items[..self.len].iter_mut().map(|item| item.take().expect("set by begin"));
+        acks::push_all(&self.source.handle, items, self.source.engine_id);
+        self.len = 0;
+    }
+}
+
+impl Drop for Verdicts {
+    fn drop(&mut self) {
+        self.send();
+    }
+}

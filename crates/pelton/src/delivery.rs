@@ -1,0 +1,298 @@
+//! What a consumer receives: an entry, and the duty to say what became of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::message::{Message, Messages};
+use crate::port::{Block, ConsumerId, Data, EntryMeta, ShardHandle};
+use crate::{Position, SubscriptionKind, acks};
+
+/// What happens to a [`Delivery`] that is dropped without `ack` or `nack`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnDrop {
+    /// It is nacked: delivered again, soon. The default.
+    #[default]
+    Nack,
+    /// It stays with the consumer until that is closed, or until it is acked by position
+    /// ([`crate::Consumer::ack_position`]).
+    Keep,
+}
+
+/// An entry as it can be read: its messages, and what the log knows of it.
+#[derive(Clone, Copy)]
+pub struct Entry<'a> {
+    body: &'a [u8],
+    meta: &'a EntryMeta,
+    redeliveries: u32,
+}
+
+impl<'a> Entry<'a> {
+    pub(crate) fn new(body: &'a [u8], meta: &'a EntryMeta, redeliveries: u32) -> Entry<'a> {
+        Entry { body, meta, redeliveries }
+    }
+
+    /// Where it is stored; rises along a topic, with gaps.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.meta.position
+    }
+
+    /// Messages in it, 1 or more: what it costs in permits.
+    #[must_use]
+    pub fn message_count(&self) -> u32 {
+        self.meta.messages
+    }
+
+    /// Its messages, in the order they were sent.
+    #[must_use]
+    pub fn messages(&self) -> Messages<'a> {
+        Messages::of(self.body)
+    }
+
+    /// The payload of its first message; empty if the body holds none.
+    #[must_use]
+    pub fn payload(&self) -> &'a [u8] {
+        self.first().payload
+    }
+
+    /// The key of its first message.
+    #[must_use]
+    pub fn key(&self) -> Option<&'a [u8]> {
+        self.first().key
+    }
+
+    /// Hash of the key of its first message ([`crate::key_hash`]), 0 without one.
+    #[must_use]
+    pub fn key_hash(&self) -> u32 {
+        self.meta.key_hash
+    }
+
+    /// When it was stored, in Unix milliseconds of a clock that may step.
+    #[must_use]
+    pub fn publish_time_ms(&self) -> u64 {
+        self.meta.publish_ms
+    }
+
+    /// When the producer sent it, or meant to ([`Message::intended_ns`]), in nanoseconds of the
+    /// engine's clock; 0 if it was read from disk.
+    #[must_use]
+    pub fn arrived_ns(&self) -> u64 {
+        self.meta.arrived_ns
+    }
+
+    /// When the log took it, in nanoseconds of the engine's clock; 0 if it was read from disk.
+    #[must_use]
+    pub fn appended_ns(&self) -> u64 {
+        self.meta.appended_ns
+    }
+
+    /// The producer's number for it: from 0, rising by one an entry.
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.meta.sequence
+    }
+
+    /// How often it was nacked before, in this run of the engine.
+    #[must_use]
+    pub fn redelivery_count(&self) -> u32 {
+        self.redeliveries
+    }
+
+    /// Its body as stored: framed messages.
+    #[must_use]
+    pub fn body(&self) -> &'a [u8] {
+        self.body
+    }
+
+    fn first(&self) -> Message<'a> {
+        self.messages().next().unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Entry<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("position", &self.position())
+            .field("messages", &self.message_count())
+            .field("bytes", &self.body.len())
+            .field("redeliveries", &self.redeliveries)
+            .finish()
+    }
+}
+
+/// One entry, handed over to a consumer. Say [`Delivery::ack`] or [`Delivery::nack`]; from any thread.
+///
+/// It holds on to memory of its shard, shared with its neighbours: keep it as long as the work takes,
+/// not longer. Dropped without a word it is nacked ([`OnDrop`]).
+#[must_use = "ack or nack it; dropped, it is delivered again"]
+pub struct Delivery {
+    block: Arc<Block>,
+    source: Arc<Source>,
+    slot: u32,
+    redeliveries: u32,
+    settled: bool,
+}
+
+impl Delivery {
+    pub(crate) fn new(
+        block: Arc<Block>,
+        slot: u32,
+        redeliveries: u32,
+        source: Arc<Source>,
+    ) -> Delivery {
+        Delivery { block, source, slot, redeliveries, settled: false }
+    }
+
+    /// It is done: never delivered to this subscription again. The ack is on its way when this
+    /// returns; it is durable with one of the next commits ([`crate::Consumer::flush_acks`] waits for
+    /// that). Waits, shortly, only if the shard's data lane is full; never inside a handler.
+    pub fn ack(mut self) {
+        self.settled = true;
+        self.source.push(Data::Ack { consumer: self.source.id, position: self.position() });
+    }
+
+    /// It could not be handled: deliver it again, to this consumer or another one of the
+    /// subscription. Its [`Entry::redelivery_count`] rises. Grants nothing: see
+    /// [`crate::Consumer::grant`].
+    pub fn nack(mut self) {
+        self.settled = true;
+        self.source.push(Data::Nack { consumer: self.source.id, position: self.position() });
+    }
+
+    /// Neither: it stays with the consumer until that is closed, whatever its [`OnDrop`].
+    pub fn keep(mut self) {
+        self.settled = true;
+    }
+
+    /// The entry itself.
+    #[must_use]
+    pub fn entry(&self) -> Entry<'_> {
+        Entry::new(self.block.body(self.slot), self.block.meta(self.slot), self.redeliveries)
+    }
+
+    /// See [`Entry::position`].
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.block.meta(self.slot).position
+    }
+
+    /// See [`Entry::message_count`].
+    #[must_use]
+    pub fn message_count(&self) -> u32 {
+        self.block.meta(self.slot).messages
+    }
+
+    /// See [`Entry::messages`].
+    #[must_use]
+    pub fn messages(&self) -> Messages<'_> {
+        self.entry().messages()
+    }
+
+    /// See [`Entry::payload`].
+    #[must_use]
+    pub fn payload(&self) -> &[u8] {
+        self.entry().payload()
+    }
+
+    /// See [`Entry::key`].
+    #[must_use]
+    pub fn key(&self) -> Option<&[u8]> {
+        self.entry().key()
+    }
+
+    /// See [`Entry::key_hash`].
+    #[must_use]
+    pub fn key_hash(&self) -> u32 {
+        self.entry().key_hash()
+    }
+
+    /// See [`Entry::publish_time_ms`].
+    #[must_use]
+    pub fn publish_time_ms(&self) -> u64 {
+        self.entry().publish_time_ms()
+    }
+
+    /// See [`Entry::arrived_ns`].
+    #[must_use]
+    pub fn arrived_ns(&self) -> u64 {
+        self.entry().arrived_ns()
+    }
+
+    /// See [`Entry::appended_ns`].
+    #[must_use]
+    pub fn appended_ns(&self) -> u64 {
+        self.entry().appended_ns()
+    }
+
+    /// See [`Entry::sequence`].
+    #[must_use]
+    pub fn sequence(&self) -> u64 {
+        self.entry().sequence()
+    }
+
+    /// See [`Entry::redelivery_count`].
+    #[must_use]
+    pub fn redelivery_count(&self) -> u32 {
+        self.redeliveries
+    }
+
+    pub(crate) fn source(&self) -> &Arc<Source> {
+        &self.source
+    }
+}
+
+impl Drop for Delivery {
+    fn drop(&mut self) {
+        // A closed consumer has given everything back already.
+        let nack = self.source.on_drop == OnDrop::Nack && !self.source.is_closed();
+        if !self.settled && nack {
+            self.source.push(Data::Nack { consumer: self.source.id, position: self.position() });
+        }
+    }
+}
+
+impl fmt::Debug for Delivery {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Delivery").field(&self.entry()).finish()
+    }
+}
+
+/// Where a delivery came from: shared by a consumer and all it has received.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) handle: ShardHandle,
+    pub(crate) id: ConsumerId,
+    pub(crate) on_drop: OnDrop,
+    pub(crate) kind: SubscriptionKind,
+    pub(crate) engine_id: u64,
+    pub(crate) topic: Box<str>,
+    pub(crate) subscription: Box<str>,
+    /// Set before the close request leaves.
+    closed: AtomicBool,
+}
+
+impl Source {
+    pub(crate) fn new(
+        handle: ShardHandle,
+        id: ConsumerId,
+        (on_drop, kind): (OnDrop, SubscriptionKind),
+        engine_id: u64,
+        (topic, subscription): (Box<str>, Box<str>),
+    ) -> Source {
+        let closed = AtomicBool::new(false);
+        Source { handle, id, on_drop, kind, engine_id, topic, subscription, closed }
+    }
+
+    pub(crate) fn push(&self, data: Data) {
+        acks::push(&self.handle, data, self.engine_id);
+    }
+
+    pub(crate) fn close(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+}

@@ -1,0 +1,580 @@
+//! One error enum per operation. Each `Display` is one line: what was tried, on what, why it failed,
+//! what to do.
+//!
+//! `NotOwner`, `Fenced` and `OwnerChanging` are there from the first release: an embedded engine
+//! owns all its topics and never gives them, a distributed one will.
+
+use std::fmt;
+
+use crate::{Durability, SubscriptionKind};
+
+/// Why a topic was not opened. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TopicError {
+    /// The name is not valid.
+    #[error("opening topic {name:?} failed: its name {why}")]
+    InvalidName {
+        /// As given, cut to 64 characters.
+        name: String,
+        /// What is wrong and what would be right.
+        why: &'static str,
+    },
+    /// The topic exists with another durability.
+    #[error(
+        "opening topic {name:?} failed: it was made with durability {existing:?}, not {asked:?}; open it with that, or delete it first"
+    )]
+    DurabilityMismatch {
+        /// The topic.
+        name: String,
+        /// What it was made with.
+        existing: Durability,
+        /// What was asked.
+        asked: Durability,
+    },
+    /// A durable topic was asked of an engine in memory.
+    #[error(
+        "opening topic {name:?} with durability {asked:?} failed: this engine is in memory and keeps nothing; use Engine::builder(dir), or Durability::Memory"
+    )]
+    NoDirectory {
+        /// The topic.
+        name: String,
+        /// What was asked.
+        asked: Durability,
+    },
+    /// The metadata could not be written.
+    #[error("opening topic {name:?} failed: its metadata could not be written ({error}); make space in the data directory or repair it, and try again")]
+    Metadata {
+        /// The topic.
+        name: String,
+        /// The store's own words.
+        error: String,
+    },
+    /// The shard's log takes nothing more.
+    #[error("opening topic {name:?} failed: the log of its shard is poisoned ({error}); open the engine again")]
+    Poisoned {
+        /// The topic.
+        name: String,
+        /// The first failure.
+        error: String,
+    },
+    /// The engine is closed.
+    #[error("opening topic {name:?} failed: the engine is closed; open it again")]
+    EngineClosed {
+        /// The topic.
+        name: String,
+    },
+    /// This thread runs the shard it would wait for.
+    #[error("opening topic {name:?} was not waited for: this thread runs the engine; use begin() with Driver::run_until, or another thread")]
+    WouldBlock {
+        /// The topic.
+        name: String,
+    },
+    /// Refused for a reason that this version of the API has no name for.
+    #[error("opening topic {name:?} failed: {why}")]
+    Refused {
+        /// The topic.
+        name: String,
+        /// The shard's own words.
+        why: String,
+    },
+}
+
+/// Why a topic or a subscription was not deleted. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DeleteError {
+    /// No such topic or subscription.
+    #[error("deleting {what} {name:?} failed: there is none of that name; check the name")]
+    NotFound {
+        /// "topic" or "subscription".
+        what: &'static str,
+        /// As asked.
+        name: String,
+    },
+    /// Something is still attached.
+    #[error("deleting {what} {name:?} failed: {users} producer(s) or consumer(s) use it; close them first")]
+    InUse {
+        /// "topic" or "subscription".
+        what: &'static str,
+        /// As asked.
+        name: String,
+        /// How many are attached.
+        users: usize,
+    },
+    /// The metadata could not be written.
+    #[error("deleting {what} {name:?} failed: the metadata could not be written ({error}); make space in the data directory or repair it, and try again")]
+    Metadata {
+        /// "topic" or "subscription".
+        what: &'static str,
+        /// As asked.
+        name: String,
+        /// The store's own words.
+        error: String,
+    },
+    /// The engine is closed.
+    #[error("deleting {what} {name:?} failed: the engine is closed; open it again")]
+    EngineClosed {
+        /// "topic" or "subscription".
+        what: &'static str,
+        /// As asked.
+        name: String,
+    },
+    /// This thread runs the shard it would wait for.
+    #[error("deleting {what} {name:?} was not waited for: this thread runs the engine; use the begin_ form with Driver::run_until, or another thread")]
+    WouldBlock {
+        /// "topic" or "subscription".
+        what: &'static str,
+        /// As asked.
+        name: String,
+    },
+    /// Refused for a reason that this version of the API has no name for.
+    #[error("deleting {what} {name:?} failed: {why}")]
+    Refused {
+        /// "topic" or "subscription".
+        what: &'static str,
+        /// As asked.
+        name: String,
+        /// The shard's own words.
+        why: String,
+    },
+}
+
+/// Why a producer was not attached. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProducerError {
+    /// The queue's size is out of range.
+    #[error("opening a producer on {topic:?} failed: a queue of {queue} entries is not possible; ask for 2 to {max}")]
+    InvalidQueue {
+        /// The topic.
+        topic: String,
+        /// What was asked.
+        queue: usize,
+        /// The largest that can be had.
+        max: usize,
+    },
+    /// The topic was deleted.
+    #[error("opening a producer on {topic:?} failed: the topic was deleted; open the topic again")]
+    TopicGone {
+        /// The topic.
+        topic: String,
+    },
+    /// The shard's log takes nothing more.
+    #[error("opening a producer on {topic:?} failed: the log of its shard is poisoned ({error}); open the engine again")]
+    Poisoned {
+        /// The topic.
+        topic: String,
+        /// The first failure.
+        error: String,
+    },
+    /// The engine is closed.
+    #[error("opening a producer on {topic:?} failed: the engine is closed; open it again")]
+    EngineClosed {
+        /// The topic.
+        topic: String,
+    },
+    /// This thread runs the shard it would wait for.
+    #[error("opening a producer on {topic:?} was not waited for: this thread runs the engine; use begin() with Driver::run_until, or another thread")]
+    WouldBlock {
+        /// The topic.
+        topic: String,
+    },
+    /// Refused for a reason that this version of the API has no name for.
+    #[error("opening a producer on {topic:?} failed: {why}")]
+    Refused {
+        /// The topic.
+        topic: String,
+        /// The shard's own words.
+        why: String,
+    },
+}
+
+/// Why an entry was not handed to the shard. It was not stored and never will be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The entry is larger than the engine takes.
+    #[error("sending {bytes} bytes to {topic:?} failed: an entry takes at most {max}; send less at once, or raise Builder::entry_bytes_max")]
+    TooLarge {
+        /// The topic.
+        topic: String,
+        /// Bytes of the framed entry; of a batch, up to the message that was too much.
+        bytes: usize,
+        /// Most that is taken.
+        max: usize,
+    },
+    /// The key is longer than [`crate::KEY_BYTES_MAX`].
+    #[error("sending to {topic:?} failed: a key of {bytes} bytes is too long, at most {max}; shorten it or put it in the payload")]
+    KeyTooLong {
+        /// The topic.
+        topic: String,
+        /// Bytes of the key.
+        bytes: usize,
+        /// Most that is taken.
+        max: usize,
+    },
+    /// A batch of no messages, or of more than [`crate::MESSAGES_PER_ENTRY_MAX`].
+    #[error("sending a batch of {messages} messages to {topic:?} failed: a batch has 1 to {max}; split it")]
+    BatchSize {
+        /// The topic.
+        topic: String,
+        /// Messages in the batch; beyond the most that is taken they are not counted further.
+        messages: u32,
+        /// Most that is taken.
+        max: u32,
+    },
+    /// The disk is full.
+    #[error("sending to {topic:?} failed: the disk under the data directory is full; ack or delete backlog, or make space")]
+    DiskFull {
+        /// The topic.
+        topic: String,
+    },
+    /// A write or sync failed; the log takes nothing more.
+    #[error("sending to {topic:?} failed: the log of its shard is poisoned ({error}); open the engine again")]
+    Poisoned {
+        /// The topic.
+        topic: String,
+        /// The first failure.
+        error: String,
+    },
+    /// The producer or the engine is closed.
+    #[error("sending to {topic:?} failed: the producer is closed, by close() or with its engine; open a new one")]
+    Closed {
+        /// The topic.
+        topic: String,
+    },
+    /// The ring is full, and this thread runs the shard that would empty it.
+    #[error("sending to {topic:?} was not waited for: the queue is full and this thread runs the engine; call Driver::run_once, or try_send")]
+    WouldBlock {
+        /// The topic.
+        topic: String,
+    },
+    /// Another engine owns the topic. Not given by an embedded engine.
+    #[error("sending to {topic:?} failed: this engine does not own the topic; look it up again")]
+    NotOwner {
+        /// The topic.
+        topic: String,
+    },
+    /// A newer owner has fenced this one off. Not given by an embedded engine.
+    #[error("sending to {topic:?} failed: a newer owner has taken the topic; look it up again and send what has no receipt")]
+    Fenced {
+        /// The topic.
+        topic: String,
+    },
+    /// The topic is on the move. Not given by an embedded engine.
+    #[error("sending to {topic:?} failed: the topic is moving to another owner; try again shortly")]
+    OwnerChanging {
+        /// The topic.
+        topic: String,
+    },
+}
+
+/// Why `try_send` did not send. Every variant gives the payload back.
+#[derive(Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TrySendError<T> {
+    /// The producer's queue is full: wait for [`crate::Producer::ready`] or try again later.
+    Full(T),
+    /// It cannot be sent.
+    Failed {
+        /// What was to be sent.
+        payload: T,
+        /// Why it was not.
+        error: SendError,
+    },
+}
+
+impl<T> TrySendError<T> {
+    /// The payload that was not sent.
+    pub fn into_payload(self) -> T {
+        match self {
+            TrySendError::Full(payload) | TrySendError::Failed { payload, .. } => payload,
+        }
+    }
+
+    /// True if trying again later can succeed.
+    pub fn is_full(&self) -> bool {
+        matches!(self, TrySendError::Full(_))
+    }
+}
+
+impl<T> fmt::Display for TrySendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TrySendError::Full(_) => f.write_str(
+                "sending without waiting failed: the producer's queue is full; wait for ready(), or send()",
+            ),
+            TrySendError::Failed { error, .. } => error.fmt(f),
+        }
+    }
+}
+
+// By hand, so that payloads need no `Debug`.
+impl<T> fmt::Debug for TrySendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TrySendError::Full(_) => f.write_str("Full(..)"),
+            TrySendError::Failed { error, .. } => f.debug_tuple("Failed").field(error).finish(),
+        }
+    }
+}
+
+impl<T> std::error::Error for TrySendError<T> {}
+
+/// Why an entry has no position.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReceiptError {
+    /// Not stored: the disk is full.
+    #[error("storing an entry failed: the disk under the data directory is full; ack or delete backlog, or make space, then send it again")]
+    DiskFull,
+    /// Not stored: the log had been poisoned before.
+    #[error("storing an entry failed: the log of its shard is poisoned ({error}); open the engine again, then send it again")]
+    Poisoned {
+        /// The first failure.
+        error: String,
+    },
+    /// Not stored: larger than the engine takes.
+    #[error("storing an entry failed: it is larger than the engine takes, or has too many messages; send less at once")]
+    Invalid,
+    /// Not stored: the producer or the engine was closed before the shard took the entry.
+    #[error("storing an entry failed: the producer or its engine was closed before the entry was taken; send it again on a new producer")]
+    Closed,
+    /// A write or sync failed with this entry in it: it may or may not be stored.
+    #[error("whether an entry is stored is unknown: {error}; open the engine again and read the topic's end before sending it again")]
+    Unknown {
+        /// The failure.
+        error: String,
+    },
+    /// This thread runs the shard it would wait for. The receipt is still good.
+    #[error("a receipt was not waited for: this thread runs the engine; use Driver::run_until, or another thread")]
+    WouldBlock,
+}
+
+/// Why a consumer was not attached. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SubscribeError {
+    /// The subscription's name is not valid.
+    #[error("subscribing {subscription:?} to {topic:?} failed: the subscription's name {why}")]
+    InvalidName {
+        /// The topic.
+        topic: String,
+        /// As given, cut to 64 characters.
+        subscription: String,
+        /// What is wrong and what would be right.
+        why: &'static str,
+    },
+    /// The window is out of range.
+    #[error("subscribing {subscription:?} to {topic:?} failed: a window of {window} messages is not possible; ask for 1 to {max}")]
+    InvalidWindow {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+        /// What was asked, in messages.
+        window: u32,
+        /// The largest that can be had.
+        max: u32,
+    },
+    /// Another consumer holds an Exclusive subscription, or others use another kind.
+    #[error("subscribing {subscription:?} to {topic:?} failed: it is {kind:?} and has {consumers} consumer(s); close them first, or subscribe as {kind:?} if that is Shared")]
+    ConsumerBusy {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+        /// The kind in use.
+        kind: SubscriptionKind,
+        /// Consumers attached.
+        consumers: usize,
+    },
+    /// The topic was deleted.
+    #[error("subscribing {subscription:?} to {topic:?} failed: the topic was deleted; open the topic again")]
+    TopicGone {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
+    /// The metadata could not be written.
+    #[error("subscribing {subscription:?} to {topic:?} failed: the metadata could not be written ({error}); make space in the data directory or repair it, and try again")]
+    Metadata {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+        /// The store's own words.
+        error: String,
+    },
+    /// The shard's log takes nothing more.
+    #[error("subscribing {subscription:?} to {topic:?} failed: the log of its shard is poisoned ({error}); open the engine again")]
+    Poisoned {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+        /// The first failure.
+        error: String,
+    },
+    /// The engine is closed.
+    #[error("subscribing {subscription:?} to {topic:?} failed: the engine is closed; open it again")]
+    EngineClosed {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
+    /// This thread runs the shard it would wait for.
+    #[error("subscribing {subscription:?} to {topic:?} was not waited for: this thread runs the engine; use begin() with Driver::run_until, or another thread")]
+    WouldBlock {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
+    /// Another engine owns the topic. Not given by an embedded engine.
+    #[error("subscribing {subscription:?} to {topic:?} failed: this engine does not own the topic; look it up again")]
+    NotOwner {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
+    /// A newer owner has fenced this one off. Not given by an embedded engine.
+    #[error("subscribing {subscription:?} to {topic:?} failed: a newer owner has taken the topic; look it up again")]
+    Fenced {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
+    /// The topic is on the move. Not given by an embedded engine.
+    #[error("subscribing {subscription:?} to {topic:?} failed: the topic is moving to another owner; try again shortly")]
+    OwnerChanging {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
+    /// Refused for a reason that this version of the API has no name for.
+    #[error("subscribing {subscription:?} to {topic:?} failed: {why}")]
+    Refused {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+        /// The shard's own words.
+        why: String,
+    },
+}
+
+/// Why nothing was received.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// The consumer or the engine is closed, and everything handed over before has been received.
+    #[error("receiving from subscription {subscription:?} of {topic:?} failed: the consumer is closed, by close() or with its engine; subscribe again")]
+    Closed {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
+    /// This thread runs the shard it would wait for.
+    #[error("receiving from subscription {subscription:?} of {topic:?} was not waited for: this thread runs the engine; use try_recv with Driver::run_once, or recv_async with Driver::run_until")]
+    WouldBlock {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
+}
+
+/// Why an ack was not taken, or not waited for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AckError {
+    /// Cumulative acks need the order that only Exclusive has (rule D97).
+    #[error("acking cumulatively on subscription {subscription:?} of {topic:?} failed: it is Shared; ack each delivery, or subscribe as Exclusive")]
+    CumulativeOnShared {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
+    /// The delivery came from another consumer.
+    #[error("acking on subscription {subscription:?} of {topic:?} failed: the delivery came from another consumer; ack it there")]
+    Foreign {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
+    /// The engine is closed; the entries come again after it is opened.
+    #[error("flushing acks of subscription {subscription:?} of {topic:?} failed: the engine is closed; what was not flushed is delivered again after it is opened")]
+    EngineClosed {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
+    /// The log failed: acks given before may or may not be kept.
+    #[error("flushing acks of subscription {subscription:?} of {topic:?} failed: {why}; open the engine again, what was not kept is delivered again")]
+    NotDurable {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+        /// What failed.
+        why: String,
+    },
+    /// This thread runs the shard it would wait for.
+    #[error("flushing acks of subscription {subscription:?} of {topic:?} was not waited for: this thread runs the engine; use begin_flush_acks with Driver::run_until, or another thread")]
+    WouldBlock {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
+}
+
+/// Why there are no statistics.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StatsError {
+    /// The engine is closed.
+    #[error("reading statistics of shard {shard} failed: the engine is closed; open it again")]
+    EngineClosed {
+        /// The first shard that did not answer.
+        shard: usize,
+    },
+    /// This thread runs the shard it would wait for.
+    #[error("reading statistics was not waited for: this thread runs the engine; use begin_stats with Driver::run_until, or another thread")]
+    WouldBlock,
+    /// The shard answered with something else.
+    #[error("reading statistics of shard {shard} failed: {why}")]
+    Refused {
+        /// The shard.
+        shard: usize,
+        /// Its own words.
+        why: String,
+    },
+}
+
+/// Why permits were not granted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GrantError {
+    /// More would be outstanding than the consumer's window holds.
+    #[error("granting {asked} messages failed: {outstanding} are outstanding and the window is {window}; receive first, or subscribe with a larger window")]
+    Window {
+        /// Messages asked for.
+        asked: u32,
+        /// Messages granted and not yet received.
+        outstanding: i64,
+        /// Most that may be outstanding.
+        window: u32,
+    },
+}

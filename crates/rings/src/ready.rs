@@ -1,0 +1,114 @@
+//! Which sources have published: one bit a source, 64 to a word.
+
+use crate::doorbell::{Doorbell, Wake};
+use crate::sync::{AtomicU64, CachePadded, Ordering, fence};
+
+/// Words that share one padded block: a shard scans all of them, so they are packed, but not with
+/// anything else.
+const WORDS_PER_BLOCK: usize = 16;
+
+/// Ready bits of any number of sources, taken by one shard.
+///
+/// A source publishes, sets its bit, rings the doorbell (the last two: [`set_and_ring`]); the shard
+/// takes words and drains each source whose bit it got. The shard itself remembers the sources it
+/// leaves non-empty.
+///
+/// [`set_and_ring`]: ReadyWords::set_and_ring
+#[derive(Debug)]
+pub struct ReadyWords {
+    blocks: Box<[CachePadded<[AtomicU64; WORDS_PER_BLOCK]>]>,
+    words: usize,
+}
+
+impl ReadyWords {
+    /// No bit set; room for `bits` sources, numbered from 0.
+    pub fn new(bits: usize) -> ReadyWords {
+        let words = bits.div_ceil(64);
+        let block = || CachePadded::new(std::array::from_fn(|_| AtomicU64::new(0)));
+        let blocks = (0..words.div_ceil(WORDS_PER_BLOCK))
+            .map(|_| block())
+            .collect();
+        ReadyWords { blocks, words }
+    }
+
+    /// Says that source `bit` has published. To be called after the publish.
+    ///
+    /// If the bit is already set the read-modify-write is skipped. That is right because of the
+    /// fence between the publish and the look: the taker swaps, fences, then drains, so either this
+    /// look sees the taker's zero, or the taker's drain sees what was published.
+    ///
+    /// # Panics
+    ///
+    /// If `bit` is out of range.
+    #[inline]
+    pub fn set(&self, bit: usize) {
+        let (word, mask) = self.word_of(bit);
+        if word.load(Ordering::Relaxed) & mask != 0 {
+            // Partner: the fence of `take`.
+            fence(Ordering::SeqCst);
+            if word.load(Ordering::Relaxed) & mask != 0 {
+                return;
+            }
+        }
+        // Release: the taker that gets the bit gets what was published before it.
+        word.fetch_or(mask, Ordering::Release);
+    }
+
+    /// [`set`](ReadyWords::set), then [`Doorbell::ring`], with one fence instead of two.
+    ///
+    /// # Panics
+    ///
+    /// If `bit` is out of range.
+    #[inline]
+    pub fn set_and_ring(&self, bit: usize, doorbell: &Doorbell) -> Wake {
+        let (word, mask) = self.word_of(bit);
+        if word.load(Ordering::Relaxed) & mask != 0 {
+            // Partner: the fence of `take`, and of `Doorbell::announce`.
+            fence(Ordering::SeqCst);
+            if word.load(Ordering::Relaxed) & mask != 0 {
+                return doorbell.ring_fenced();
+            }
+        }
+        word.fetch_or(mask, Ordering::Release);
+        doorbell.ring()
+    }
+
+    /// Whether any bit is set (Acquire loads: fit for the second look of a sleeper).
+    #[inline]
+    pub fn any(&self) -> bool {
+        (0..self.words).any(|word| self.word(word).load(Ordering::Acquire) != 0)
+    }
+
+    /// Takes all bits of one word; bit `i` of the result is source `64 * word + i`. Each source
+    /// whose bit is taken must be drained, or remembered by the caller.
+    ///
+    /// # Panics
+    ///
+    /// If `word` is out of range.
+    #[inline]
+    pub fn take(&self, word: usize) -> u64 {
+        let word = self.word(word);
+        if word.load(Ordering::Relaxed) == 0 {
+            return 0; // Whoever sets a bit from now on rings the doorbell after it.
+        }
+        let bits = word.swap(0, Ordering::AcqRel);
+        // Partner: the fence of `set`.
+        fence(Ordering::SeqCst);
+        bits
+    }
+
+    /// Number of words.
+    pub fn words(&self) -> usize {
+        self.words
+    }
+
+    #[inline(always)]
+    fn word(&self, word: usize) -> &AtomicU64 {
+        &self.blocks[word / WORDS_PER_BLOCK][word % WORDS_PER_BLOCK]
+    }
+
+    #[inline(always)]
+    fn word_of(&self, bit: usize) -> (&AtomicU64, u64) {
+        (self.word(bit / 64), 1 << (bit % 64))
+    }
+}

@@ -1,0 +1,103 @@
+//! Consumers that run on the shard's own thread: what they are given and what they can ask.
+
+use std::cell::RefCell;
+
+use pelton_broker::ProducerId;
+use pelton_broker::storage::{Block, EntryMeta, Position};
+
+use crate::mesh::Outbox;
+
+/// A consumer called at hand-over, on the shard's thread. It must not block: the whole shard waits.
+/// One that panics is detached; what it held goes to other consumers.
+pub type Handler = Box<dyn FnMut(&HandlerDelivery<'_>) -> Verdict + Send>;
+
+/// What becomes of the entry a handler was given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict {
+    /// Done. If the handler forwarded something, the entry is acked once all of that is stored, and
+    /// delivered again if any of it was refused.
+    Ack,
+    /// Deliver it again.
+    Nack,
+}
+
+/// A topic to forward to, wherever its owner is. Opened by an `OpenProducer` request with
+/// [`super::Ports::Forward`] at the shard that owns the topic; ends with `CloseProducer`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardTo {
+    /// The shard that owns the topic.
+    pub shard: u32,
+    /// The attachment there.
+    pub producer: ProducerId,
+}
+
+/// Why an entry was not forwarded. Nothing was sent; [`Verdict::Nack`] tries again later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ForwardError {
+    /// Too much is already on its way to that shard.
+    #[error("the mesh to shard {0} is full: nack, and the entry comes again")]
+    Full(u32),
+    /// There is no such shard.
+    #[error("there is no shard {0}")]
+    NoShard(u32),
+}
+
+/// One entry as a handler sees it.
+#[derive(Debug)]
+pub struct HandlerDelivery<'a> {
+    block: &'a Block,
+    slot: u32,
+    redeliveries: u32,
+    outbox: RefCell<&'a mut Outbox>,
+}
+
+impl<'a> HandlerDelivery<'a> {
+    pub(crate) fn new(
+        block: &'a Block,
+        slot: u32,
+        redeliveries: u32,
+        outbox: &'a mut Outbox,
+    ) -> HandlerDelivery<'a> {
+        HandlerDelivery { block, slot, redeliveries, outbox: RefCell::new(outbox) }
+    }
+
+    /// The framed messages of the entry.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        self.block.body(self.slot)
+    }
+
+    /// Counts, times and numbers of the entry.
+    #[must_use]
+    pub fn meta(&self) -> &EntryMeta {
+        self.block.meta(self.slot)
+    }
+
+    /// Where it is stored.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.meta().position
+    }
+
+    /// How often it was asked to be delivered again.
+    #[must_use]
+    pub fn redelivery_count(&self) -> u32 {
+        self.redeliveries
+    }
+
+    /// Sends an entry (framed messages) on to another topic, over the mesh if another shard owns it.
+    ///
+    /// # Errors
+    /// [`ForwardError`]: nothing was sent.
+    pub fn forward(
+        &self,
+        to: &ForwardTo,
+        body: &[u8],
+        messages: u32,
+        key_hash: u32,
+    ) -> Result<(), ForwardError> {
+        self.outbox.borrow_mut().forward(to, body, messages, key_hash)
+    }
+}

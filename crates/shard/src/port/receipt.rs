@@ -1,0 +1,239 @@
+//! What travels in a producer's slot ring, and the page its answer is written to.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+
+use atomic_waker::AtomicWaker;
+use pelton_broker::storage::Position;
+use pelton_broker::{Outcome, Refusal};
+
+use super::{ProducerSignal, ProducerState};
+
+/// Sequences answered by one [`ReceiptPage`].
+pub const RECEIPTS_PER_PAGE: usize = 256;
+
+/// A slot of a producer's ring. It is never moved: the body's memory is used again and again.
+#[derive(Debug, Default)]
+pub struct Publish {
+    /// The framed messages. Above [`super::BODY_KEPT_MAX`] the shard takes the memory out of the slot.
+    pub body: Vec<u8>,
+    /// Messages in `body`, 1 or more.
+    pub messages: u32,
+    /// Hash of the entry's key, 0 without one.
+    pub key_hash: u32,
+    /// Rises by one with every entry of the producer, from 0.
+    pub sequence: u64,
+    /// When the producer handed it over (or meant to), monotonic nanoseconds of the engine's clock.
+    pub arrived_ns: u64,
+    /// Where sequences `sequence .. sequence + 256` are answered: given with each sequence that is a
+    /// multiple of [`RECEIPTS_PER_PAGE`], and only then. The shard takes it out.
+    pub page: Option<Arc<ReceiptPage>>,
+}
+
+/// How a publish ended, as its receipt says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReceiptState {
+    /// Not known yet.
+    Pending,
+    /// Stored with its topic's durability.
+    Stored(Position),
+    /// Not stored, for sure.
+    Refused(Refusal),
+    /// The log failed or the engine ended first: it may or may not be there after a reopen.
+    Unknown,
+}
+
+/// The answers of 256 consecutive sequences of one producer: written by the shard, read by receipts,
+/// no message in between. Used again once its `Arc` is unique ([`ReceiptPage::reset`]).
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct ReceiptPage {
+    slots: [ReceiptSlot; RECEIPTS_PER_PAGE],
+    waiting: AtomicBool,
+    wakers: OnceLock<Box<[AtomicWaker]>>,
+    /// Of the producer whose sequences these are.
+    pub producer: Arc<ProducerSignal>,
+}
+
+#[derive(Debug, Default)]
+struct ReceiptSlot {
+    state: AtomicU32,
+    ledger: AtomicU64,
+    entry: AtomicU64,
+}
+
+const PENDING: u32 = 0;
+const STORED: u32 = 1;
+const UNKNOWN: u32 = 2;
+const REFUSED: u32 = 3;
+const REFUSALS: [Refusal; 4] =
+    [Refusal::DiskFull, Refusal::Poisoned, Refusal::Invalid, Refusal::Closed];
+
+impl ReceiptPage {
+    /// A page with every answer pending.
+    #[must_use]
+    pub fn new(producer: Arc<ProducerSignal>) -> ReceiptPage {
+        ReceiptPage {
+            slots: std::array::from_fn(|_| ReceiptSlot::default()),
+            waiting: AtomicBool::new(false),
+            wakers: OnceLock::new(),
+            producer,
+        }
+    }
+
+    /// The answer of the sequence whose remainder by [`RECEIPTS_PER_PAGE`] is `index`. Once it is not
+    /// `Pending` it stays, but for one case: [`ReceiptState::Unknown`] of an engine that just ended.
+    #[must_use]
+    pub fn get(&self, index: u8) -> ReceiptState {
+        match self.slots[usize::from(index)].read() {
+            // The shard says `Closed` last: what is pending then never gets an answer.
+            ReceiptState::Pending if self.producer.state() == ProducerState::Closed => {
+                match self.slots[usize::from(index)].read() {
+                    ReceiptState::Pending => ReceiptState::Unknown,
+                    answer => answer,
+                }
+            }
+            answer => answer,
+        }
+    }
+
+    /// As [`ReceiptPage::get`]; if the answer is pending, `waker` is woken once it is there. One
+    /// waiter per sequence: the last one to ask is woken. Cancel safe: nothing is taken.
+    #[must_use]
+    pub fn poll(&self, index: u8, waker: &Waker) -> ReceiptState {
+        match self.get(index) {
+            ReceiptState::Pending => {}
+            answer => return answer,
+        }
+        let wakers =
+            self.wakers.get_or_init(|| (0..RECEIPTS_PER_PAGE).map(|_| AtomicWaker::new()).collect());
+        wakers[usize::from(index)].register(waker);
+        self.waiting.store(true, Ordering::Release);
+        // Partner: the fence of `wake`.
+        fence(Ordering::SeqCst);
+        self.get(index)
+    }
+
+    /// Every answer pending again, for the next 256 sequences of the same producer.
+    pub fn reset(&mut self) {
+        for slot in &mut self.slots {
+            *slot.state.get_mut() = PENDING;
+        }
+        *self.waiting.get_mut() = false;
+        for waker in self.wakers.get_mut().into_iter().flatten() {
+            waker.take();
+        }
+    }
+
+    /// Answers `count` sequences from `first` on. Positions of stored entries are consecutive.
+    pub(crate) fn complete(&self, first: usize, count: usize, outcome: Outcome) {
+        for (i, slot) in self.slots[first..first + count].iter().enumerate() {
+            let state = match outcome {
+                Outcome::Stored(position) => {
+                    slot.ledger.store(position.ledger, Ordering::Relaxed);
+                    slot.entry.store(position.entry + i as u64, Ordering::Relaxed);
+                    STORED
+                }
+                Outcome::Unknown => UNKNOWN,
+                Outcome::Refused(refusal) => {
+                    let code = REFUSALS.iter().position(|&known| known == refusal);
+                    REFUSED + u32::try_from(code.unwrap_or(0)).unwrap_or(0)
+                }
+            };
+            slot.state.store(state, Ordering::Release);
+        }
+    }
+
+    /// Wakes who waits for these sequences; once per run, after [`ReceiptPage::complete`].
+    pub(crate) fn wake(&self, first: usize, count: usize) {
+        // Partner: the fence of `poll`. Either we see that someone waits, or it sees the answer.
+        fence(Ordering::SeqCst);
+        if !self.waiting.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(wakers) = self.wakers.get() {
+            wakers[first..first + count].iter().for_each(AtomicWaker::wake);
+        }
+    }
+}
+
+impl ReceiptSlot {
+    fn read(&self) -> ReceiptState {
+        match self.state.load(Ordering::Acquire) {
+            PENDING => ReceiptState::Pending,
+            STORED => ReceiptState::Stored(Position {
+                ledger: self.ledger.load(Ordering::Relaxed),
+                entry: self.entry.load(Ordering::Relaxed),
+            }),
+            UNKNOWN => ReceiptState::Unknown,
+            refused => ReceiptState::Refused(REFUSALS[(refused - REFUSED) as usize]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn page() -> ReceiptPage {
+        ReceiptPage::new(Arc::new(ProducerSignal::new()))
+    }
+
+    #[test]
+    fn a_run_of_stored_entries_has_consecutive_positions() {
+        let page = page();
+        page.complete(254, 2, Outcome::Stored(Position { ledger: 7, entry: 10 }));
+        assert_eq!(page.get(253), ReceiptState::Pending);
+        assert_eq!(page.get(254), ReceiptState::Stored(Position { ledger: 7, entry: 10 }));
+        assert_eq!(page.get(255), ReceiptState::Stored(Position { ledger: 7, entry: 11 }));
+    }
+
+    #[test]
+    fn every_refusal_survives_its_code() {
+        for (i, refusal) in REFUSALS.into_iter().enumerate() {
+            let page = page();
+            page.complete(i, 1, Outcome::Refused(refusal));
+            assert_eq!(page.get(i as u8), ReceiptState::Refused(refusal));
+        }
+    }
+
+    #[test]
+    fn only_the_waiters_of_the_answered_run_are_woken() {
+        let (page, count, other) = (page(), Arc::new(Count::default()), Arc::new(Count::default()));
+        assert_eq!(page.poll(3, &Waker::from(Arc::clone(&count))), ReceiptState::Pending);
+        assert_eq!(page.poll(9, &Waker::from(Arc::clone(&other))), ReceiptState::Pending);
+        page.complete(0, 5, Outcome::Unknown);
+        page.wake(0, 5);
+        assert_eq!((count.0.load(Ordering::SeqCst), other.0.load(Ordering::SeqCst)), (1, 0));
+        assert_eq!(page.poll(3, Waker::noop()), ReceiptState::Unknown);
+    }
+
+    #[test]
+    fn a_pending_answer_of_a_closed_producer_is_unknown() {
+        let page = page();
+        page.complete(0, 1, Outcome::Refused(Refusal::Closed));
+        page.producer.set(ProducerState::Closed, None);
+        assert_eq!(page.get(0), ReceiptState::Refused(Refusal::Closed));
+        assert_eq!(page.get(1), ReceiptState::Unknown);
+    }
+
+    #[test]
+    fn a_page_that_is_reset_is_as_new() {
+        let mut page = page();
+        page.complete(0, 256, Outcome::Unknown);
+        page.reset();
+        assert!((0..=255).all(|i| page.get(i) == ReceiptState::Pending));
+    }
+}

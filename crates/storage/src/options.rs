@@ -1,0 +1,55 @@
+//! Sizes of a log. Every field is given; `Default` is what the engine starts from.
+
+/// Sizes and bounds of one shard's log. Bytes unless the name says otherwise.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Length of a new segment; at least 64 KiB, a multiple of 4 KiB, below 4 GiB.
+    pub segment_bytes: u64,
+    /// Memory for entries of durable topics that are kept after their write.
+    pub tail_bytes: u64,
+    /// Read buffers of `read_buffer_bytes` each: in flight, cached, or lent.
+    pub read_buffers: u32,
+    /// Longest merged read; 256 KiB by `spec/runtime.md` 2.5.
+    pub read_buffer_bytes: u32,
+    /// Bound on what is appended to durable topics and not yet as durable as promised.
+    pub gather_bytes_max: u64,
+    /// Size at which a commit block is cut, and longest write per turn.
+    pub slice_bytes: u32,
+    /// Ready or coming segments to keep: one for the next roll, one for emergencies.
+    pub spares_min: u32,
+    /// Consumed segments beyond this many are unlinked, not recycled.
+    pub spares_max: u32,
+    /// Bound on the memory of memory topics' backlog.
+    pub memory_backlog_bytes: u64,
+    /// Bound on memory that is trimmed here but still held by a delivery somewhere.
+    pub lent_bytes_max: u64,
+    /// Longest body.
+    pub entry_bytes_max: u32,
+    /// Longest time acks wait for a commit if nothing else is committed, nanoseconds.
+    pub ack_delay_ns: u64,
+    /// Identity of a new log; random, from the shell. An existing log keeps its own.
+    pub log_id: u128,
+    /// Open although segments with live entries are missing: the loss is reported, not refused.
+    pub accept_loss: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            segment_bytes: 64 << 20,
+            tail_bytes: 32 << 20,
+            read_buffers: 64,
+            read_buffer_bytes: 256 << 10,
+            gather_bytes_max: 8 << 20,
+            slice_bytes: 64 << 10,
+            spares_min: 2,
+            spares_max: 8,
+            memory_backlog_bytes: 256 << 20,
+            lent_bytes_max: 64 << 20,
+            entry_bytes_max: (5 << 20) + (16 << 10),
+            ack_delay_ns: 100_000_000,
+            log_id: 0,
+            accept_loss: false,
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! One io_uring, made and used by one thread (runtime 1.2 to 1.13).
+
+use std::fmt;
+use std::io;
+use std::marker::PhantomData;
+use std::mem;
+use std::os::fd::AsRawFd;
+use std::ptr;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use io_uring::register::Restriction;
+use io_uring::types::{CancelBuilder, Timespec};
+use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
+
+use crate::affinity::CpuSet;
+use crate::notify::Notifier;
+
+/// Submission queue entries; with the completion queue 36 KiB of locked memory (runtime 1.3).
+const SQ_ENTRIES: u32 = 256;
+/// Completion queue entries, and with that the most operations in flight.
+pub(crate) const CQ_ENTRIES: u32 = 1024;
+/// Worker threads, bounded and unbounded: 8 and 96,365 by default (runtime 3.8).
+const WORKERS_MAX: [u32; 2] = [2, 2];
+/// A ring that was just closed gives its locked memory back a little later; so long is waited for
+/// it, in steps of 1 ms.
+const ENOMEM_TRIES: u32 = 200;
+/// `IORING_REGISTER_RING_FDS` and its opposite; the crate keeps its own index in a borrow.
+const REGISTER_RING_FDS: libc::c_uint = 20;
+const UNREGISTER_RING_FDS: libc::c_uint = 21;
+/// The registrations that stay allowed once restrictions hold: eventfd, its opposite, probe,
+/// iowq affinity, iowq workers, ring descriptor, its opposite, sync cancel.
+const REGISTER_ALLOWED: [u8; 8] = [4, 5, 8, 17, 19, 20, 21, 24];
+
+/// Step of the ladder of runtime 1.2, 1 (all flags) to 5 (the least).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Step(pub(crate) u8);
+
+/// The ring and what its thread needs to use it.
+///
+/// `!Send` and `!Sync`: a SINGLE_ISSUER ring answers EEXIST to any other thread, and the
+/// library's type would let it move.
+pub(crate) struct Uring {
+    ring: IoUring,
+    /// The registered index, or the descriptor itself.
+    enter_fd: i32,
+    registered: bool,
+    step: Step,
+    restricted: bool,
+    no_iowait: bool,
+    pub(crate) enters: u64,
+    pub(crate) short_submits: u64,
+    _thread: PhantomData<*mut ()>,
+}
+
+/// How the ring is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct UringOptions {
+    /// Where the ladder begins; 1 unless a test or an earlier ring says more.
+    pub(crate) first_step: Step,
+    /// CPUs of the ring's workers.
+    pub(crate) worker_cpus: CpuSet,
+}
+
+#[repr(C)]
+struct RingFdUpdate {
+    offset: u32,
+    reserved: u32,
+    data: u64,
+}
+
+/// Registered rings and enters with a wait use this (struct io_uring_getevents_arg).
+#[repr(C)]
+struct WaitArgument {
+    sigmask: u64,
+    sigmask_size: u32,
+    min_wait_us: u32,
+    timeout: u64,
+}
+
+/// Goes down the ladder: EINVAL means one step further, anything else is final.
+pub(crate) fn ladder<R>(
+    first: Step,
+    mut build: impl FnMut(Step) -> io::Result<R>,
+) -> io::Result<(R, Step)> {
+    let mut step = Step(first.0.clamp(1, 5));
+    loop {
+        match build(step) {
+            Ok(ring) => return Ok((ring, step)),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && step.0 < 5 => step.0 += 1,
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The builder of one step of the ladder.
+pub(crate) fn builder(step: Step) -> io_uring::Builder {
+    let mut builder = IoUring::builder();
+    builder.setup_cqsize(CQ_ENTRIES).setup_submit_all().dontfork();
+    if step.0 <= 3 {
+        builder.setup_single_issuer();
+    }
+    if step.0 <= 2 {
+        builder.setup_defer_taskrun();
+    } else if step.0 <= 4 {
+        builder.setup_coop_taskrun();
+    }
+    if step.0 <= 4 {
+        builder.setup_taskrun_flag();
+    }
+    if step.0 <= 1 {
+        builder.setup_no_sqarray();
+    }
+    builder
+}
+
+impl Uring {
+    /// Makes the ring of the calling thread, with its eventfd registered and switched off.
+    ///
+    /// # Errors
+    /// The kernel's: EINVAL below step 5, EPERM and ENOSYS where it is forbidden, ENOMEM for
+    /// locked memory.
+    pub(crate) fn new(options: &UringOptions, notifier: &Notifier) -> io::Result<Self> {
+        // The step that held once holds for the process; the next ring does not try the others.
+        static HELD: AtomicU8 = AtomicU8::new(1);
+        let first = options.first_step.max(Step(HELD.load(Ordering::Relaxed)));
+        let ((ring, restricted), step) = ladder(first, build_patiently)?;
+        if options.first_step.0 <= 1 {
+            HELD.store(step.0, Ordering::Relaxed);
+        }
+        let submitter = ring.submitter();
+        submitter.register_eventfd(notifier.raw_fd())?;
+        // Before the first operation: later calls leave existing workers where they are. Without
+        // them (before 5.15) the workers inherit the shard's CPU: slower, not wrong.
+        let _ = submitter.register_iowq_max_workers(&mut { WORKERS_MAX });
+        if !options.worker_cpus.is_empty() {
+            let _ = submitter.register_iowq_aff(options.worker_cpus.raw());
+        }
+        let enter_fd = ring.as_raw_fd();
+        let no_iowait = ring.params().is_feature_no_iowait();
+        let mut uring = Self {
+            ring,
+            enter_fd,
+            registered: false,
+            step,
+            restricted,
+            no_iowait,
+            enters: 0,
+            short_submits: 0,
+            _thread: PhantomData,
+        };
+        uring.disarm();
+        uring.register_ring_fd();
+        Ok(uring)
+    }
+
+    pub(crate) fn step(&self) -> Step {
+        self.step
+    }
+
+    pub(crate) fn restricted(&self) -> bool {
+        self.restricted
+    }
+
+    /// Queues an entry; false if the submission queue is full.
+    ///
+    /// # Safety
+    /// Everything the entry points to stays valid and untouched until its completion was taken.
+    pub(crate) unsafe fn push(&mut self, entry: &squeue::Entry) -> bool {
+        let mut queue = self.ring.submission();
+        // SAFETY: the caller keeps what the entry points to valid until its completion.
+        unsafe { queue.push(entry) }.is_ok()
+    }
+
+    /// Submits what is queued and lets the kernel post what is done: one enter, and only if there
+    /// is a reason. True if it made progress, false if there was nothing or the kernel asks to
+    /// reap first (EAGAIN, ENOMEM, EBUSY).
+    pub(crate) fn flush(&mut self, in_flight: usize) -> bool {
+        let queue = self.ring.submission();
+        let queued = queue.len();
+        let flagged = queue.taskrun() || queue.cq_overflow();
+        drop(queue);
+        // Step 5 has no syscall-free word of pending work (runtime 1.2).
+        if queued == 0 && !flagged && (self.step.0 < 5 || in_flight == 0) {
+            return false;
+        }
+        match self.enter(u32::try_from(queued).unwrap_or(u32::MAX), 0, None) {
+            Ok(taken) => {
+                self.short_submits += u64::from(taken < queued);
+                taken > 0 || flagged
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Waits in the ring for one completion, at most so long; for shutdown only (runtime 1.13).
+    pub(crate) fn wait_ns(&mut self, timeout_ns: u64) {
+        let queued = self.ring.submission().len();
+        let timeout = Timespec::new()
+            .sec(timeout_ns / 1_000_000_000)
+            .nsec(u32::try_from(timeout_ns % 1_000_000_000).unwrap_or(0));
+        let _ = self.enter(u32::try_from(queued).unwrap_or(u32::MAX), 1, Some(&timeout));
+    }
+
+    /// One enter with GETEVENTS, repeated after a signal. An error left over is one that a reap
+    /// or a timeout cures.
+    fn enter(
+        &mut self,
+        to_submit: u32,
+        wait_for: u32,
+        timeout: Option<&Timespec>,
+    ) -> io::Result<usize> {
+        let mut flags = EnterFlags::GETEVENTS;
+        flags.set(EnterFlags::REGISTERED_RING, self.registered);
+        let mut argument = WaitArgument { sigmask: 0, sigmask_size: 0, min_wait_us: 0, timeout: 0 };
+        let (pointer, size) = match timeout {
+            None => (ptr::null(), 0),
+            Some(timespec) => {
+                flags |= EnterFlags::EXT_ARG;
+                flags.set(EnterFlags::NO_IOWAIT, self.no_iowait);
+                argument.timeout = ptr::from_ref(timespec) as u64;
+                (&raw const argument, mem::size_of::<WaitArgument>())
+            }
+        };
+        loop {
+            self.enters += 1;
+            let (call, fd, bits) = (libc::SYS_io_uring_enter, self.enter_fd, flags.bits());
+            // SAFETY: the ring is ours and open; the argument is null or outlives the call; the
+            // entries queued were vouched for when they were pushed.
+            let taken =
+                unsafe { libc::syscall(call, fd, to_submit, wait_for, bits, pointer, size) };
+            if let Ok(taken) = usize::try_from(taken) {
+                return Ok(taken);
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) if timeout.is_none() => {}
+                // A completion was lost, or another thread uses the ring, or it is closed: what
+                // the kernel does to our memory is not known any more.
+                Some(errno @ (libc::EBADR | libc::EEXIST | libc::EBADF)) => {
+                    eprintln!("pelton: io_uring enter failed with errno {errno}, which must not be");
+                    std::process::abort();
+                }
+                _ => return Err(error),
+            }
+        }
+    }
+
+    /// Takes completions, user data and result, as many as fit; the count.
+    pub(crate) fn take(&mut self, into: &mut [(u64, i32)]) -> usize {
+        let mut taken = 0;
+        let mut queue = self.ring.completion();
+        while taken < into.len() {
+            let Some(entry) = queue.next() else { break };
+            // None of our operations answers twice; what says it will is not over.
+            if !cqueue::more(entry.flags()) {
+                into[taken] = (entry.user_data(), entry.result());
+                taken += 1;
+            }
+        }
+        taken
+    }
+
+    /// Whether there is something to submit, to reap or to let the kernel post (runtime 1.10).
+    pub(crate) fn work_pending(&mut self) -> bool {
+        let queue = self.ring.submission();
+        let queued = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
+        drop(queue);
+        queued || !self.ring.completion().is_empty()
+    }
+
+    /// Completions that found no room in the queue; above 0 is a bug (runtime 1.3).
+    pub(crate) fn overflow(&mut self) -> u32 {
+        self.ring.completion().overflow()
+    }
+
+    /// From now on completions write the eventfd.
+    pub(crate) fn arm(&mut self) {
+        self.ring.completion().enable_eventfd();
+    }
+
+    /// From now on they do not: an awake shard looks by itself.
+    pub(crate) fn disarm(&mut self) {
+        self.ring.completion().disable_eventfd();
+    }
+
+    /// Cancels all that can be cancelled, for at most `timeout_ns`; false where the kernel has no
+    /// such call (before 6.0).
+    pub(crate) fn cancel_all(&mut self, timeout_ns: u64) -> bool {
+        let timeout = Timespec::new()
+            .sec(timeout_ns / 1_000_000_000)
+            .nsec(u32::try_from(timeout_ns % 1_000_000_000).unwrap_or(0));
+        let cancelled =
+            self.ring.submitter().register_sync_cancel(Some(timeout), CancelBuilder::any());
+        !matches!(cancelled.map_err(|error| error.raw_os_error()), Err(Some(libc::EINVAL)))
+    }
+
+    /// A registered ring descriptor saves 60 of 480 ns per enter (runtime 1.7).
+    fn register_ring_fd(&mut self) {
+        let data = u64::try_from(self.ring.as_raw_fd()).expect("an open descriptor");
+        let mut update = RingFdUpdate { offset: u32::MAX, reserved: 0, data };
+        let (call, fd) = (libc::SYS_io_uring_register, self.ring.as_raw_fd());
+        let pointer = &raw mut update;
+        // SAFETY: the pointer covers one update, which outlives the call.
+        if unsafe { libc::syscall(call, fd, REGISTER_RING_FDS, pointer, 1) } == 1 {
+            self.enter_fd = i32::try_from(update.offset).expect("a small index");
+            self.registered = true;
+        }
+    }
+}
+
+/// Makes a ring of one step, restricted where the kernel lets us. ENOMEM is tried again for a
+/// while: an engine that restarts asks before the old rings have given their memory back.
+fn build_patiently(step: Step) -> io::Result<(IoUring, bool)> {
+    let mut tries = 0;
+    loop {
+        match build(step) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && tries < ENOMEM_TRIES => {
+                tries += 1;
+                // The kernel announces the return of memory to nobody; this is at start only.
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+            other => return other,
+        }
+    }
+}
+
+fn build(step: Step) -> io::Result<(IoUring, bool)> {
+    let ring = builder(step).setup_r_disabled().build(SQ_ENTRIES)?;
+    let submitter = ring.submitter();
+    let operations = [
+        opcode::Nop::CODE,
+        opcode::Read::CODE,
+        opcode::Readv::CODE,
+        opcode::Fsync::CODE,
+        opcode::AsyncCancel::CODE,
+    ];
+    let operations = operations.into_iter().map(Restriction::sqe_op);
+    let registrations = REGISTER_ALLOWED.into_iter().map(Restriction::register_op);
+    let mut restrictions: Vec<Restriction> = operations.chain(registrations).collect();
+    // A refusal leaves a ring without restrictions, which works the same (runtime 4.5).
+    let restricted = submitter.register_restrictions(&mut restrictions).is_ok();
+    submitter.register_enable_rings()?;
+    Ok((ring, restricted))
+}
+
+impl Drop for Uring {
+    fn drop(&mut self) {
+        if !self.registered {
+            return;
+        }
+        // The index holds the ring open for as long as the thread lives, locked memory included.
+        let offset = u32::try_from(self.enter_fd).expect("a small index");
+        let mut update = RingFdUpdate { offset, reserved: 0, data: 0 };
+        let (call, fd) = (libc::SYS_io_uring_register, self.ring.as_raw_fd());
+        let pointer = &raw mut update;
+        // SAFETY: the pointer covers one update, which outlives the call.
+        unsafe { libc::syscall(call, fd, UNREGISTER_RING_FDS, pointer, 1) };
+    }
+}
+
+impl fmt::Debug for Uring {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Uring").field("step", &self.step).finish_non_exhaustive()
+    }
+}

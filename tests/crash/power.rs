@@ -1,0 +1,78 @@
+//! A file system in a loop file, whose power can be cut.
+//!
+//! The process is stopped, the backing file is copied (what the file system had not written yet is
+//! not in it), and the copy takes the place of the original: mounted, its journal replays.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+/// Size of the backing file: room for the segments of a few lives.
+const DISK_BYTES: u64 = 256 << 20;
+
+pub(crate) struct LoopDisk {
+    work: tempfile::TempDir,
+    mount: PathBuf,
+}
+
+impl LoopDisk {
+    /// Why there cannot be one, in a line.
+    pub(crate) fn new() -> Result<Self, String> {
+        let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
+        let uid = std::fs::read_to_string("/proc/self/status").map_err(|e| e.to_string())?;
+        if !uid.lines().any(|line| line.starts_with("Uid:") && line.contains("\t0\t0")) {
+            return Err("needs root to mount a loop file".to_owned());
+        }
+        let disk = Self { mount: work.path().join("mount"), work };
+        std::fs::create_dir(&disk.mount).map_err(|e| e.to_string())?;
+        let image = std::fs::OpenOptions::new().create_new(true).write(true).open(disk.image());
+        image.and_then(|file| file.set_len(DISK_BYTES)).map_err(|e| e.to_string())?;
+        run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(disk.image()))?;
+        disk.mount_image()?;
+        Ok(disk)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.mount
+    }
+
+    fn image(&self) -> PathBuf {
+        self.work.path().join("disk.img")
+    }
+
+    fn copy(&self) -> PathBuf {
+        self.work.path().join("cut.img")
+    }
+
+    fn mount_image(&self) -> Result<(), String> {
+        run(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(&self.mount))
+    }
+
+    /// Stops the process and takes the disk as it is at this instant.
+    pub(crate) fn cut(&self, child: &Child) {
+        run(Command::new("kill").args(["-STOP", &child.id().to_string()])).expect("it stops");
+        std::fs::copy(self.image(), self.copy()).expect("the disk is copied");
+    }
+
+    /// Puts the copy in place, once the process is gone.
+    pub(crate) fn swap(&self) {
+        run(Command::new("umount").arg(&self.mount)).expect("nothing uses it");
+        std::fs::rename(self.copy(), self.image()).expect("the copy is there");
+        self.mount_image().expect("the journal replays");
+    }
+}
+
+impl Drop for LoopDisk {
+    fn drop(&mut self) {
+        if let Err(error) = run(Command::new("umount").arg(&self.mount)) {
+            eprintln!("{error}");
+        }
+    }
+}
+
+fn run(command: &mut Command) -> Result<(), String> {
+    let output = command.output().map_err(|error| format!("{command:?} failed: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}

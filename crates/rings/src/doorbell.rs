@@ -86,3 +86,33 @@ impl Default for Doorbell {
         Doorbell::new()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_many_rings_wakes_a_sleeper_and_none_an_owner_awake() {
+        let bell = Doorbell::default();
+        assert_eq!(bell.ring(), Wake::NotNeeded);
+        bell.announce();
+        assert!(bell.is_announced());
+        assert_eq!((bell.ring(), bell.ring()), (Wake::Needed, Wake::NotNeeded));
+        bell.announce();
+        bell.disarm();
+        assert!(!bell.is_announced());
+        assert_eq!(bell.ring(), Wake::NotNeeded);
+    }
+
+    #[test]
+    fn a_batch_of_publishes_needs_a_wake_if_one_of_them_does() {
+        assert_eq!(Wake::Needed.or(Wake::NotNeeded), Wake::Needed);
+        assert_eq!(Wake::NotNeeded.or(Wake::Needed), Wake::Needed);
+        assert_eq!(Wake::NotNeeded.or(Wake::NotNeeded), Wake::NotNeeded);
+    }
+
+    #[test]
+    fn the_state_has_its_cache_line_alone() {
+        assert_eq!((size_of::<Doorbell>(), align_of::<Doorbell>()), (128, 128));
+    }
+}

@@ -60,6 +60,19 @@ mod mpsc;
 mod priority;
 mod ready;
 
+#[cfg(all(test, not(loom)))]
+mod cases;
+#[cfg(all(test, not(loom)))]
+mod lanes_test;
+#[cfg(all(test, loom))]
+mod models;
+#[cfg(all(test, loom))]
+mod mutants;
+#[cfg(all(test, not(loom)))]
+mod spsc_test;
+#[cfg(all(test, loom))]
+mod wake_models;
+
 pub use credit::{Credit, Lane};
 pub use doorbell::{Doorbell, Wake};
 pub use priority::{

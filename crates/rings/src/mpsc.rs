@@ -6,7 +6,7 @@
 //! that the lane is closed: a claim is a compare-exchange on the tail, so after `close` none can
 //! succeed, and what is claimed by then is all there will ever be.
 
-use crate::sync::{AtomicUsize, CachePadded, Cell, Ordering, check_capacity};
+use crate::sync::{AtomicUsize, CachePadded, Ordering, UnsafeCell, check_capacity};
 
 const STEP: usize = 2;
 const CLOSED: usize = 1;
@@ -19,7 +19,7 @@ struct Slot<T> {
     sequence: AtomicUsize,
     /// `None` while the slot is free. A published `None` is a place whose pusher gave no value (its
     /// iterator ended early or panicked); the popper skips it.
-    value: Cell<Option<T>>,
+    value: UnsafeCell<Option<T>>,
 }
 
 /// The shared part of a lane.
@@ -55,7 +55,7 @@ impl<T> Mpsc<T> {
                 let sequence = start.wrapping_add(steps * STEP);
                 Slot {
                     sequence: AtomicUsize::new(sequence),
-                    value: Cell::new(None),
+                    value: UnsafeCell::new(None),
                 }
             })
             .collect();
@@ -139,23 +139,30 @@ impl<T> Mpsc<T> {
     #[inline]
     pub(crate) fn pop(&self, head: &mut Head) -> Option<T> {
         while self.waits(head) {
-            let slot = self.slot(head.next);
-            let value = slot.value.with_mut(|value| {
-                // SAFETY: published (Acquire, in `waits`) and not yet freed: the popper's, and the
-                // one Head of this lane is borrowed mutably.
-                let value = unsafe { &mut *value };
-                value.take()
-            });
-            // Release: we are done with the slot before a pusher may write it.
-            let freed = head.next.wrapping_add(STEP * self.slots.len());
-            slot.sequence.store(freed, Ordering::Release);
-            head.next = head.next.wrapping_add(STEP);
-            self.head.store(head.next, Ordering::Release);
+            let value = self.take(head);
             if value.is_some() {
                 return value;
             }
         }
         None
+    }
+
+    /// The value of the oldest place, which is published.
+    #[inline(always)]
+    fn take(&self, head: &mut Head) -> Option<T> {
+        let slot = self.slot(head.next);
+        let value = slot.value.with_mut(|value| {
+            // SAFETY: published (Acquire, in `waits`) and not yet freed: the popper's, and the one
+            // Head of this lane is borrowed mutably.
+            let value = unsafe { &mut *value };
+            value.take()
+        });
+        // Release: we are done with the slot before a pusher may write it.
+        let freed = head.next.wrapping_add(STEP * self.slots.len());
+        slot.sequence.store(freed, Ordering::Release);
+        head.next = head.next.wrapping_add(STEP);
+        self.head.store(head.next, Ordering::Release);
+        value
     }
 
     /// Whether the oldest place is published (Acquire).

@@ -27,7 +27,7 @@ pub fn priority_ring<C, D>(
     starting_at(control, data, 0)
 }
 
-fn starting_at<C, D>(
+pub(crate) fn starting_at<C, D>(
     control: usize,
     data: usize,
     start: usize,
@@ -156,6 +156,14 @@ impl<C, D> PriorityRing<C, D> {
     /// is gone.
     pub fn is_closed(&self) -> bool {
         self.inbox.is_closed()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+impl<C, D> PriorityRing<C, D> {
+    /// A pusher of data that stops between claim and publish.
+    pub(crate) fn claim_data(&self, wanted: usize) -> Option<crate::mpsc::Claim<'_, D>> {
+        self.inbox.data.claim(wanted)
     }
 }
 

@@ -112,3 +112,55 @@ impl ReadyWords {
         (self.word(bit / 64), 1 << (bit % 64))
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn no_sources_is_no_words() {
+        let ready = ReadyWords::new(0);
+        assert_eq!((ready.words(), ready.any()), (0, false));
+    }
+
+    #[test]
+    fn setting_a_bit_rings_a_sleeper_whether_or_not_the_bit_was_set() {
+        let (ready, bell) = (ReadyWords::new(65), Doorbell::new());
+        assert_eq!(ready.set_and_ring(64, &bell), Wake::NotNeeded);
+        bell.announce();
+        assert_eq!(ready.set_and_ring(64, &bell), Wake::Needed);
+        bell.announce();
+        assert_eq!(ready.set_and_ring(0, &bell), Wake::Needed);
+        assert_eq!((ready.take(0), ready.take(1), ready.any()), (1, 1, false));
+    }
+
+    proptest! {
+        #[test]
+        fn the_words_hold_exactly_the_bits_set_and_not_taken(
+            bits in 1..3_000usize,
+            ops in proptest::collection::vec((any::<bool>(), any::<usize>()), 1..200),
+        ) {
+            let ready = ReadyWords::new(bits);
+            let mut model = BTreeSet::new();
+            prop_assert_eq!(ready.words(), bits.div_ceil(64));
+            for (set, number) in ops {
+                if set {
+                    ready.set(number % bits);
+                    model.insert(number % bits);
+                } else {
+                    let word = number % ready.words();
+                    let taken = ready.take(word);
+                    for bit in 64 * word..64 * word + 64 {
+                        let expected = model.remove(&bit);
+                        prop_assert_eq!(taken >> (bit % 64) & 1 == 1, expected, "bit {}", bit);
+                    }
+                }
+                prop_assert_eq!(ready.any(), !model.is_empty());
+            }
+        }
+    }
+}

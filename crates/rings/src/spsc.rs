@@ -4,13 +4,20 @@ use std::fmt;
 use std::mem::MaybeUninit;
 
 use crate::positions::{Positions, Reader, Writer};
-use crate::sync::{Arc, Cell, Full, check_capacity};
+use crate::sync::{Arc, Full, UnsafeCell, check_capacity};
 
 /// Pops between two publications of head inside [`Receiver::pop_chunk`]: a slow closure must not
 /// keep the pusher from the slots already freed.
 const RELEASE_EVERY: usize = 16;
 
 /// A ring that takes exactly `capacity` values, and its two ends.
+///
+/// The ends may go to other threads if the values may:
+///
+/// ```compile_fail,E0277
+/// let (sender, _receiver) = pelton_rings::spsc::<std::rc::Rc<u8>>(2);
+/// std::thread::scope(|scope| { scope.spawn(move || drop(sender)); });
+/// ```
 ///
 /// # Panics
 ///
@@ -19,11 +26,11 @@ pub fn spsc<T>(capacity: usize) -> (Sender<T>, Receiver<T>) {
     starting_at(capacity, 0)
 }
 
-fn starting_at<T>(capacity: usize, start: usize) -> (Sender<T>, Receiver<T>) {
+pub(crate) fn starting_at<T>(capacity: usize, start: usize) -> (Sender<T>, Receiver<T>) {
     check_capacity(capacity);
     let (positions, writer, reader) = Positions::new(capacity, start);
     let slots = (0..capacity)
-        .map(|_| Cell::new(MaybeUninit::uninit()))
+        .map(|_| UnsafeCell::new(MaybeUninit::uninit()))
         .collect();
     let ring = Arc::new(Ring { slots, positions });
     (
@@ -37,7 +44,7 @@ fn starting_at<T>(capacity: usize, start: usize) -> (Sender<T>, Receiver<T>) {
 
 /// Slots from head up to tail hold a value; all others are uninitialised.
 struct Ring<T> {
-    slots: Box<[Cell<MaybeUninit<T>>]>,
+    slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
     positions: Positions,
 }
 
@@ -50,7 +57,7 @@ unsafe impl<T: Send> Sync for Ring<T> {}
 
 impl<T> Ring<T> {
     #[inline(always)]
-    fn slot(&self, position: usize) -> &Cell<MaybeUninit<T>> {
+    fn slot(&self, position: usize) -> &UnsafeCell<MaybeUninit<T>> {
         // `len() - 1` is the mask, and tells the compiler that the index is in bounds.
         &self.slots[position & (self.slots.len() - 1)]
     }

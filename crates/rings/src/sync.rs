@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 #[cfg(all(test, loom))]
 pub(crate) use loom::{
-    cell::UnsafeCell as Cell,
+    cell::UnsafeCell,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
@@ -18,14 +18,14 @@ pub(crate) use std::sync::{
     atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
 };
 
-/// `UnsafeCell` with loom's access by closure, so that a model sees every access to a slot.
+/// std's cell with loom's access by closure, so that a model sees every access to a slot.
 #[cfg(not(all(test, loom)))]
-pub(crate) struct Cell<T>(std::cell::UnsafeCell<T>);
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
 #[cfg(not(all(test, loom)))]
-impl<T> Cell<T> {
-    pub(crate) const fn new(value: T) -> Cell<T> {
-        Cell(std::cell::UnsafeCell::new(value))
+impl<T> UnsafeCell<T> {
+    pub(crate) const fn new(value: T) -> UnsafeCell<T> {
+        UnsafeCell(std::cell::UnsafeCell::new(value))
     }
 
     #[inline(always)]

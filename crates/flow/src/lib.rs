@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod average;
+#[cfg(all(test, loom))]
+mod mutants;
 mod permits;
 mod read_plan;
 mod sync;

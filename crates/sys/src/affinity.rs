@@ -177,7 +177,10 @@ mod tests {
         let cpu = before.iter().next().expect("one CPU at least");
         let seen = crate::spawn_named("pinned", move || {
             pin(cpu).expect("an allowed CPU");
-            (CpuSet::of_this_thread().expect("a mask").len(), current_cpu())
+            (
+                CpuSet::of_this_thread().expect("a mask").len(),
+                current_cpu(),
+            )
         });
         let (len, ran_on) = seen.expect("a thread").join().expect("no panic");
         assert_eq!((len, ran_on), (1, Some(cpu)));

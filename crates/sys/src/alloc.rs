@@ -3,7 +3,10 @@
 //! Set as `#[global_allocator]` in a test binary it passes everything on to the system's allocator;
 //! between [`Counting::arm`] and [`Counting::disarm`] it counts what every thread asks for. Freeing is
 //! not counted. Behind the feature `counting-alloc`; nothing of the engine uses it.
-#![expect(unsafe_code, reason = "GlobalAlloc is an unsafe trait; rule H1 keeps it in this crate")]
+#![expect(
+    unsafe_code,
+    reason = "GlobalAlloc is an unsafe trait; rule H1 keeps it in this crate"
+)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -31,7 +34,10 @@ pub struct Counted {
 impl Counting {
     /// Counts nothing until armed.
     #[must_use]
-    #[expect(clippy::new_without_default, reason = "a static needs a const constructor")]
+    #[expect(
+        clippy::new_without_default,
+        reason = "a static needs a const constructor"
+    )]
     pub const fn new() -> Counting {
         Counting {
             armed: AtomicBool::new(false),

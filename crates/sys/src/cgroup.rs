@@ -34,13 +34,19 @@ fn quota_of(groups: &str, mounts: &str) -> Option<Quota> {
         if !version_2 && !controllers.split(',').any(|name| name == "cpu") {
             continue;
         }
-        let Some((mount, root)) = mount_of(mounts, version_2) else { continue };
+        let Some((mount, root)) = mount_of(mounts, version_2) else {
+            continue;
+        };
         // A container may see only a part of the tree: what is above its root is not mounted.
-        let below = group.strip_prefix(root.trim_end_matches('/')).unwrap_or(group);
+        let below = group
+            .strip_prefix(root.trim_end_matches('/'))
+            .unwrap_or(group);
         let mut folder = mount.join(below.trim_start_matches('/'));
         loop {
             if let Some(found) = read_quota(&folder, version_2)
-                && tightest.as_ref().is_none_or(|known| found.milli_cpus < known.milli_cpus)
+                && tightest
+                    .as_ref()
+                    .is_none_or(|known| found.milli_cpus < known.milli_cpus)
             {
                 tightest = Some(found);
             }
@@ -84,7 +90,10 @@ fn read_quota(folder: &Path, version_2: bool) -> Option<Quota> {
         (file, quota, period.trim().parse::<u64>().ok()?)
     };
     let milli_cpus = quota_us.checked_mul(1000)?.checked_div(period_us)?;
-    Some(Quota { milli_cpus: u32::try_from(milli_cpus).unwrap_or(u32::MAX), set_by })
+    Some(Quota {
+        milli_cpus: u32::try_from(milli_cpus).unwrap_or(u32::MAX),
+        set_by,
+    })
 }
 
 #[cfg(test)]
@@ -125,6 +134,9 @@ mod tests {
         );
         let groups = "5:memory:/docker/x\n4:cpu,cpuacct:/docker/x/job\n";
         let found = quota_of(groups, &mounts).expect("a quota");
-        assert_eq!((found.milli_cpus, found.set_by), (1500, leaf.join("cpu.cfs_quota_us")));
+        assert_eq!(
+            (found.milli_cpus, found.set_by),
+            (1500, leaf.join("cpu.cfs_quota_us"))
+        );
     }
 }

@@ -45,14 +45,23 @@ impl Clock {
             let zero = clock.raw();
             Origin { clock, zero }
         });
-        Self { source: Source::Real(origin), last_ns: AtomicU64::new(0) }
+        Self {
+            source: Source::Real(origin),
+            last_ns: AtomicU64::new(0),
+        }
     }
 
     /// A clock that stands still until its hands are turned, for tests of time.
     #[must_use]
     pub fn manual() -> (Self, ManualClock) {
         let hands = ManualClock::default();
-        (Self { source: Source::Manual(hands.clone()), last_ns: AtomicU64::new(0) }, hands)
+        (
+            Self {
+                source: Source::Manual(hands.clone()),
+                last_ns: AtomicU64::new(0),
+            },
+            hands,
+        )
     }
 
     /// Monotonic nanoseconds; never less than this handle answered before.
@@ -90,7 +99,10 @@ impl Default for Clock {
 impl Clone for Clock {
     fn clone(&self) -> Self {
         let last_ns = self.last_ns.load(Ordering::Relaxed);
-        Self { source: self.source.clone(), last_ns: AtomicU64::new(last_ns) }
+        Self {
+            source: self.source.clone(),
+            last_ns: AtomicU64::new(last_ns),
+        }
     }
 }
 

@@ -1,36 +1,31 @@
 //! The disk of one shard: the operation table above one of two drivers.
 
+mod drive;
+mod shutdown;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use io_uring::types::{Fd, FsyncFlags};
-use io_uring::{opcode, squeue};
+
+pub use shutdown::Shutdown;
 
 use crate::file::{Access, SegmentFile};
 use crate::notify::Notifier;
 use crate::op::{Completion, FileId, FileTask, Op, RawDone};
-use crate::pool::{IoPool, Job, Port, Work};
+use crate::pool::{IoPool, Port};
 use crate::probe::{Backend, DiskPlan, DiskReport};
-use crate::table::{Flight, Kind, Next, OpTable, Reading};
+use crate::table::{Flight, Kind, OpTable, Reading};
 use crate::tasks::TaskWork;
 use crate::uring::{CQ_ENTRIES, Uring};
 
 /// Operations in flight of one disk: as many as the completion queue has places, so that it
 /// cannot overflow (runtime 1.3).
 const IN_FLIGHT_MAX: usize = CQ_ENTRIES as usize;
-/// Completions taken from the ring at a time.
-const TAKEN_MAX: usize = 64;
-/// What cancels carry as user data: a generation never gets there together with this slot.
-const CANCEL_USER_DATA: u64 = u64::MAX;
-/// Shutdown waits so long for cancels, and in all (runtime 2.10).
-const CANCEL_NS: u64 = 1_000_000_000;
-const DROP_GRACE: Duration = Duration::from_secs(5);
 
 /// Reads, syncs and file work of one shard. Made and used on the shard's thread.
 ///
@@ -87,16 +82,6 @@ pub struct DiskStats {
     pub overflow_total: u64,
 }
 
-/// What a shutdown came to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shutdown {
-    /// Operations that ended, well or not.
-    pub completed: usize,
-    /// Operations that did not end in time. Their memory is leaked on purpose: the kernel may
-    /// still write to it.
-    pub leaked: usize,
-}
-
 impl Disk {
     /// Makes the disk of the calling thread, as [`DiskPlan::decide`] settled it for all shards.
     ///
@@ -151,7 +136,8 @@ impl Disk {
             let text = format!("{file:?} is open already; {} cannot be", path.display());
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
         }
-        self.files.insert(file, Arc::new(SegmentFile::open(path, access, direct)?));
+        self.files
+            .insert(file, Arc::new(SegmentFile::open(path, access, direct)?));
         Ok(())
     }
 
@@ -174,20 +160,29 @@ impl Disk {
     /// # Errors
     /// The kernel's; EBADF if the file is not open here.
     pub fn write_at(&self, file: FileId, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        let file = self.file(file).ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
+        let file = self
+            .file(file)
+            .ok_or_else(|| io::Error::from_raw_os_error(libc::EBADF))?;
         file.write_at(offset, bytes)
     }
 
     /// Takes an operation in; it is under way after the next [`Disk::enter`] or [`Disk::reap`].
     ///
     /// # Errors
-    /// The operation back, if 1,024 are in flight.
+    /// The operation back, if 1,024 are in flight, and after a shutdown.
     pub fn submit(&mut self, user: u64, op: Op) -> Result<(), Op> {
-        if self.table.is_full() || self.refused.len() == IN_FLIGHT_MAX {
+        let closing = self.port.closing.load(Ordering::Relaxed);
+        if closing || self.table.is_full() || self.refused.len() == IN_FLIGHT_MAX {
             return Err(op);
         }
         let slot = match op {
-            Op::Read { file, offset, len, memory, direct } => {
+            Op::Read {
+                file,
+                offset,
+                len,
+                memory,
+                direct,
+            } => {
                 let len = (len as usize).min(memory.len());
                 let Some(file) = self.files.get(&file).cloned() else {
                     self.refuse(user, Some(memory));
@@ -195,7 +190,12 @@ impl Disk {
                 };
                 let mode = file.way(direct, &memory, offset, len);
                 let kind = Kind::Read(Reading::new(offset, len, mode));
-                self.table.insert(Flight { user, file: Some(file), memory: Some(memory), kind })
+                self.table.insert(Flight {
+                    user,
+                    file: Some(file),
+                    memory: Some(memory),
+                    kind,
+                })
             }
             Op::Sync { file } => {
                 let Some(file) = self.files.get(&file).cloned() else {
@@ -203,7 +203,12 @@ impl Disk {
                     return Ok(());
                 };
                 let file = Some(file);
-                self.table.insert(Flight { user, file, memory: None, kind: Kind::Sync })
+                self.table.insert(Flight {
+                    user,
+                    file,
+                    memory: None,
+                    kind: Kind::Sync,
+                })
             }
             Op::Task(task) => {
                 let file = match &*task {
@@ -212,7 +217,12 @@ impl Disk {
                 };
                 let work = Box::new(TaskWork { task: *task, file });
                 let kind = Kind::Task(Some(work));
-                self.table.insert(Flight { user, file: None, memory: None, kind })
+                self.table.insert(Flight {
+                    user,
+                    file: None,
+                    memory: None,
+                    kind,
+                })
             }
         };
         if !self.waiting.is_empty() || !self.launch(slot) {
@@ -291,6 +301,14 @@ impl Disk {
         }
     }
 
+    /// The longest sleep allowed now, in nanoseconds: 10 ms with operations in flight where the
+    /// kernel's flag update is no full barrier (runtime 1.11), no bound on x86-64.
+    #[must_use]
+    pub fn sleep_max_ns(&self) -> Option<u64> {
+        let bounded = cfg!(not(target_arch = "x86_64")) && self.in_flight() > 0;
+        bounded.then_some(10_000_000)
+    }
+
     /// Operations in flight.
     #[must_use]
     pub fn in_flight(&self) -> usize {
@@ -329,230 +347,13 @@ impl Disk {
         stats
     }
 
-    /// Cancels what can be cancelled and waits for the rest, at most `grace` (runtime 2.10). What
-    /// ends is given to `done`; operations cancelled end with ECANCELED. What is still in flight
-    /// then is leaked, memory and all, and said on standard error.
-    pub fn shutdown(&mut self, grace: Duration, mut done: impl FnMut(Completion)) -> Shutdown {
-        let start = Instant::now();
-        self.port.closing.store(true, Ordering::Relaxed);
-        let mut completed = self.reap(usize::MAX, &mut done);
-        if self.in_flight() > 0 {
-            self.cancel_all(grace);
-        }
-        while self.in_flight() > 0 {
-            completed += self.reap(usize::MAX, &mut done);
-            let left = grace.saturating_sub(start.elapsed());
-            if self.in_flight() == 0 || left.is_zero() {
-                break;
-            }
-            self.wait(left.min(Duration::from_millis(10)), &mut done, &mut completed);
-        }
-        let leaked = self.in_flight();
-        if leaked > 0 {
-            eprintln!(
-                "pelton: {leaked} disk operations did not end within {grace:?} of shutdown; \
-                 their memory is kept for ever, since the kernel may still write to it"
-            );
-            std::mem::forget(std::mem::replace(&mut self.table, OpTable::new(0)));
-            self.waiting.clear();
-        }
-        Shutdown { completed, leaked }
-    }
-
-    fn cancel_all(&mut self, grace: Duration) {
-        let slots = self.table.slots_in_flight();
-        let Driver::Uring(uring) = &mut self.driver else { return };
-        let timeout_ns = u64::try_from(grace.as_nanos()).unwrap_or(u64::MAX).min(CANCEL_NS);
-        if uring.cancel_all(timeout_ns) {
-            return;
-        }
-        for user_data in slots {
-            let entry = opcode::AsyncCancel::new(user_data).build().user_data(CANCEL_USER_DATA);
-            // SAFETY: a cancel points to no memory.
-            if !unsafe { uring.push(&entry) } {
-                break;
-            }
-        }
-    }
-
-    /// Waits a little for one more completion of either kind.
-    fn wait(
-        &mut self,
-        time: Duration,
-        done: &mut impl FnMut(Completion),
-        completed: &mut usize,
-    ) {
-        match &mut self.driver {
-            Driver::Uring(uring) if self.table.in_flight() > self.table.tasks() => {
-                uring.wait_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
-            }
-            _ => {
-                if let Ok(raw) = self.results.recv_timeout(time) {
-                    *completed += self.take_in(raw, done);
-                }
-            }
-        }
-    }
-
-    /// Starts the next try of a slot; false if the queue it needs is full.
-    fn launch(&mut self, slot: u32) -> bool {
-        let user_data = self.table.user_data(slot);
-        let flight = self.table.flight(slot);
-        if let Driver::Uring(uring) = &mut self.driver
-            && let Some(entry) = entry_of(flight)
-        {
-            let entry = entry.user_data(user_data);
-            // SAFETY: the memory and the file are in the table until this slot's completion is
-            // taken (`settle`), or are leaked with it (`shutdown`).
-            if unsafe { uring.push(&entry) } {
-                return true;
-            }
-            uring.flush(usize::MAX);
-            // SAFETY: as above.
-            return unsafe { uring.push(&entry) };
-        }
-        let work = work_of(flight);
-        let Err(job) = self.pool.try_send(Job { user_data, work, port: self.port.clone() }) else {
-            return true;
-        };
-        match job.work {
-            Work::Read { memory, .. } => flight.memory = Some(memory),
-            Work::Task(work) => flight.kind = Kind::Task(Some(work)),
-            Work::Sync { .. } | Work::Close(_) => {}
-        }
-        false
-    }
-
-    fn reap_pool(&mut self, max: usize, done: &mut impl FnMut(Completion)) -> usize {
-        let mut count = 0;
-        while count < max {
-            let Ok(raw) = self.results.try_recv() else { break };
-            count += self.take_in(raw, done);
-        }
-        count
-    }
-
-    fn reap_ring(&mut self, max: usize, done: &mut impl FnMut(Completion)) -> usize {
-        let mut taken = [(0, 0); TAKEN_MAX];
-        let mut count = 0;
-        while count < max {
-            let Driver::Uring(uring) = &mut self.driver else { break };
-            let room = TAKEN_MAX.min(max - count);
-            let n = uring.take(&mut taken[..room]);
-            for (user_data, code) in taken[..n].iter().copied() {
-                let result = usize::try_from(code)
-                    .map_err(|_| io::Error::from_raw_os_error(code.saturating_neg()));
-                count += self.take_in(RawDone { user_data, result, memory: None }, done);
-            }
-            if n < room {
-                break;
-            }
-        }
-        count
-    }
-
-    fn take_in(&mut self, raw: RawDone, done: &mut impl FnMut(Completion)) -> usize {
-        #[cfg(test)]
-        if let Some(faults) = &mut self.faults {
-            faults.hold(raw);
-            return 0;
-        }
-        self.settle(raw, done)
-    }
-
-    #[cfg(test)]
-    fn reap_faults(&mut self, done: &mut impl FnMut(Completion)) -> usize {
-        let mut count = 0;
-        while let Some(raw) = self.faults.as_mut().and_then(crate::fault::Faults::release) {
-            count += self.settle(raw, done);
-        }
-        count
-    }
-
-    /// Judges one result: the operation is over, or its rest is asked for.
-    fn settle(&mut self, raw: RawDone, done: &mut impl FnMut(Completion)) -> usize {
-        let Some(slot) = self.table.find(raw.user_data) else {
-            self.stale += u64::from(raw.user_data != CANCEL_USER_DATA);
-            return 0;
-        };
-        if raw.memory.is_some() {
-            self.table.flight(slot).memory = raw.memory;
-        }
-        let again = !self.port.closing.load(Ordering::Relaxed);
-        match self.table.advance(slot, raw.result) {
-            Next::Again if again => {
-                if !self.waiting.is_empty() || !self.launch(slot) {
-                    self.waiting.push_back(slot);
-                }
-                0
-            }
-            next => {
-                let result = match next {
-                    Next::Done(result) => result,
-                    Next::Again => Err(io::Error::from_raw_os_error(libc::ECANCELED)),
-                };
-                let (completion, file) = self.table.finish(slot, result);
-                if let Some(file) = file {
-                    self.retire(file);
-                }
-                done(completion);
-                1
-            }
-        }
-    }
-
-    /// Lets go of a file; the last to hold it has it closed by the pool.
-    fn retire(&mut self, file: Arc<SegmentFile>) {
-        if Arc::strong_count(&file) == 1 {
-            // A full queue closes it here.
-            let work = Work::Close(file);
-            let _ = self.pool.try_send(Job { user_data: 0, work, port: self.port.clone() });
-        }
-    }
-
     fn refuse(&mut self, user: u64, memory: Option<crate::Memory>) {
         let result = Err(io::Error::from_raw_os_error(libc::EBADF));
-        self.refused.push_back(Completion { user, result, memory });
-    }
-}
-
-/// The ring's entry for a flight; `None` for what the pool does under either driver.
-fn entry_of(flight: &mut Flight) -> Option<squeue::Entry> {
-    let file = flight.file.as_ref()?;
-    match &flight.kind {
-        Kind::Read(reading) => {
-            let (fd, flags) = file.target(reading.mode);
-            let memory = flight.memory.as_mut().expect("a read has memory between tries");
-            let rest = &mut memory.as_mut_slice()[reading.base..reading.len];
-            let len = u32::try_from(rest.len()).expect("a read's length is a u32");
-            let read = opcode::Read::new(Fd(fd), rest.as_mut_ptr(), len);
-            Some(read.offset(reading.offset + reading.base as u64).rw_flags(flags).build())
-        }
-        Kind::Sync => {
-            Some(opcode::Fsync::new(Fd(file.raw_fd())).flags(FsyncFlags::DATASYNC).build())
-        }
-        Kind::Task(_) => None,
-    }
-}
-
-/// The pool's work for a flight. Memory goes with it and comes back with the result.
-fn work_of(flight: &mut Flight) -> Work {
-    match &mut flight.kind {
-        Kind::Read(reading) => Work::Read {
-            file: flight.file.clone().expect("a read has a file"),
-            mode: reading.mode,
-            offset: reading.offset + reading.base as u64,
-            range: (reading.base, reading.len),
-            memory: flight.memory.take().expect("a read has memory between tries"),
-        },
-        Kind::Sync => Work::Sync { file: flight.file.clone().expect("a sync has a file") },
-        Kind::Task(work) => Work::Task(work.take().expect("a task is sent once")),
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        self.shutdown(DROP_GRACE, drop);
+        self.refused.push_back(Completion {
+            user,
+            result,
+            memory,
+        });
     }
 }
 

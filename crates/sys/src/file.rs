@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::memory::{MEMORY_ALIGN, Memory};
-use crate::syscall::{at, check, check_size, retry};
+use crate::syscall::{at, check_size, effect, retry};
 
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +54,28 @@ impl SegmentFile {
     /// What `open` says, with the path in the text and the kind kept.
     pub fn open(path: &Path, access: Access, direct: bool) -> io::Result<Self> {
         let mut options = OpenOptions::new();
-        options.read(true).write(access != Access::Read).create_new(access == Access::CreateNew);
+        options
+            .read(true)
+            .write(access != Access::Read)
+            .create_new(access == Access::CreateNew);
         let buffered = retry(|| options.open(path)).map_err(|error| at("open", path, &error))?;
-        let (direct, mode) = if direct { open_direct(path)? } else { (None, ReadMode::Buffered) };
+        if access == Access::CreateNew {
+            effect("create", path);
+        }
+        let (direct, mode) = if direct {
+            open_direct(path)?
+        } else {
+            (None, ReadMode::Buffered)
+        };
         let align = direct.as_ref().map_or(1, alignment);
         let mode = AtomicU8::new(mode as u8);
-        Ok(Self { path: path.to_owned(), buffered, direct, mode, align })
+        Ok(Self {
+            path: path.to_owned(),
+            buffered,
+            direct,
+            mode,
+            align,
+        })
     }
 
     /// Its path when it was opened.
@@ -84,16 +100,24 @@ impl SegmentFile {
         self.align
     }
 
-    /// One `pwrite`, through the page cache; a signal repeats it.
+    /// One `pwrite`, through the page cache; EINTR repeats it, and EAGAIN eight times.
     ///
     /// # Errors
     /// The kernel's. Fewer bytes than given is no error here: the caller sees the count. 0 bytes
     /// of some is one (`WriteZero`).
     pub fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<usize> {
-        match retry(|| faulty_write(&self.buffered, bytes, offset))? {
-            0 if !bytes.is_empty() => Err(io::ErrorKind::WriteZero.into()),
-            written => Ok(written),
+        let mut tries = 0;
+        let written = loop {
+            match retry(|| faulty_write(&self.buffered, bytes, offset)) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock && tries < 8 => tries += 1,
+                other => break other?,
+            }
+        };
+        if written == 0 && !bytes.is_empty() {
+            return Err(io::ErrorKind::WriteZero.into());
         }
+        effect("write", &self.path);
+        Ok(written)
     }
 
     /// Reads until `into` is full or the file ends; the count says which. Blocks: for recovery
@@ -104,7 +128,10 @@ impl SegmentFile {
     pub fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<usize> {
         let mut done = 0;
         while done < into.len() {
-            match retry(|| self.buffered.read_at(&mut into[done..], offset + done as u64))? {
+            match retry(|| {
+                self.buffered
+                    .read_at(&mut into[done..], offset + done as u64)
+            })? {
                 0 => break,
                 more => done += more,
             }
@@ -117,7 +144,9 @@ impl SegmentFile {
     /// # Errors
     /// The kernel's; then what was written before may be lost.
     pub fn sync_data(&self) -> io::Result<()> {
-        self.buffered.sync_data()
+        self.buffered.sync_data()?;
+        effect("sync", &self.path);
+        Ok(())
     }
 
     /// Its length in bytes.
@@ -142,7 +171,11 @@ impl SegmentFile {
 
     /// After the kernel refused `tried` (EINVAL, EOPNOTSUPP): what this file does from now on.
     pub(crate) fn step_down(&self, tried: ReadMode) -> ReadMode {
-        let next = if tried == ReadMode::Direct { ReadMode::DontCache } else { ReadMode::Buffered };
+        let next = if tried == ReadMode::Direct {
+            ReadMode::DontCache
+        } else {
+            ReadMode::Buffered
+        };
         self.mode.fetch_max(next as u8, Ordering::Relaxed);
         next
     }
@@ -163,7 +196,10 @@ impl SegmentFile {
     /// One try of a read, blocking: what a pool thread does.
     pub(crate) fn read_once(&self, mode: ReadMode, at: u64, into: &mut [u8]) -> io::Result<usize> {
         let (fd, flags) = self.target(mode);
-        let piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+        let piece = libc::iovec {
+            iov_base: into.as_mut_ptr().cast(),
+            iov_len: into.len(),
+        };
         let offset = libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: the one iovec covers exactly `into`, which we borrow mutably for the call.
         check_size(unsafe { libc::preadv2(fd, &raw const piece, 1, offset, flags) })
@@ -173,7 +209,11 @@ impl SegmentFile {
     pub(crate) fn forget(&self) -> io::Result<()> {
         // SAFETY: fadvise takes integers and an open descriptor.
         let code = unsafe { libc::posix_fadvise(self.raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+        if code == 0 {
+            Ok(())
+        } else {
+            Err(io::Error::from_raw_os_error(code))
+        }
     }
 }
 
@@ -214,7 +254,11 @@ fn alignment(file: &File) -> usize {
     let code = unsafe { libc::statx(fd, empty.as_ptr(), flags, mask, &raw mut answer) };
     let align = answer.stx_dio_mem_align.max(answer.stx_dio_offset_align) as usize;
     let known = code == 0 && answer.stx_mask & mask != 0 && align.is_power_of_two();
-    if known { align.min(MEMORY_ALIGN) } else { MEMORY_ALIGN }
+    if known {
+        align.min(MEMORY_ALIGN)
+    } else {
+        MEMORY_ALIGN
+    }
 }
 
 /// Makes the names in a directory durable; needed after create, rename and unlink (runtime 3.12).
@@ -222,9 +266,15 @@ fn alignment(file: &File) -> usize {
 /// # Errors
 /// The kernel's, with the path.
 pub fn sync_dir(dir: &Path) -> io::Result<()> {
-    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let dir = if dir.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        dir
+    };
     let sync = || File::open(dir)?.sync_all();
-    sync().map_err(|error| at("sync directory", dir, &error))
+    sync().map_err(|error| at("sync directory", dir, &error))?;
+    effect("sync directory", dir);
+    Ok(())
 }
 
 /// Writes zeros over a range and syncs it, blocking: what recovery does to a torn tail.
@@ -236,7 +286,9 @@ pub fn zero_range(file: &SegmentFile, offset: u64, bytes: u64) -> io::Result<()>
     let run = || {
         let mut done = 0;
         while done < bytes {
-            let piece = usize::try_from(bytes - done).unwrap_or(usize::MAX).min(zeros.len());
+            let piece = usize::try_from(bytes - done)
+                .unwrap_or(usize::MAX)
+                .min(zeros.len());
             done += file.write_at(offset + done, &zeros[..piece])? as u64;
         }
         file.sync_data()

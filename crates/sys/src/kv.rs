@@ -106,7 +106,10 @@ mod tests {
     use super::{Kv, KvWrite};
 
     fn put(key: &str, value: &str) -> KvWrite {
-        KvWrite { key: key.to_owned(), value: Some(value.as_bytes().to_vec()) }
+        KvWrite {
+            key: key.to_owned(),
+            value: Some(value.as_bytes().to_vec()),
+        }
     }
 
     #[test]
@@ -115,15 +118,25 @@ mod tests {
         let path = dir.path().join("meta.redb");
         let kv = Kv::open(&path).expect("a new store");
         assert_eq!(kv.load().expect("a load"), vec![]);
-        kv.apply(&[put("topic/b", "2"), put("topic/a", "1")]).expect("a write");
-        kv.apply(&[KvWrite { key: "topic/b".to_owned(), value: None }, put("topic/c", "3")])
+        kv.apply(&[put("topic/b", "2"), put("topic/a", "1")])
             .expect("a write");
+        kv.apply(&[
+            KvWrite {
+                key: "topic/b".to_owned(),
+                value: None,
+            },
+            put("topic/c", "3"),
+        ])
+        .expect("a write");
         drop(kv);
         let pairs = Kv::open(&path).expect("the store").load().expect("a load");
         let expected = [("topic/a", "1"), ("topic/c", "3")];
-        assert!(pairs.iter().map(|(k, v)| (k.as_str(), v.as_slice())).eq(
-            expected.iter().map(|(k, v)| (*k, v.as_bytes()))
-        ));
+        assert!(
+            pairs
+                .iter()
+                .map(|(k, v)| (k.as_str(), v.as_slice()))
+                .eq(expected.iter().map(|(k, v)| (*k, v.as_bytes())))
+        );
     }
 
     #[test]

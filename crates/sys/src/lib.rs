@@ -6,10 +6,22 @@
 //!
 //! Reading order: [`Poller`] (the one sleep) and [`Notifier`] (what ends it), then [`Disk`] (the
 //! operation table above one of two drivers), then [`IoPool`] (the threads beside the shards).
-#![expect(unsafe_code, reason = "system calls and the memory an io_uring writes to live here")]
-#![expect(clippy::disallowed_types, reason = "this crate is where files and locks live")]
-#![expect(clippy::disallowed_methods, reason = "this crate reads the clocks for everybody else")]
+#![expect(
+    unsafe_code,
+    reason = "system calls and the memory an io_uring writes to live here"
+)]
+#![expect(
+    clippy::disallowed_types,
+    reason = "this crate is where files and locks live"
+)]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "this crate reads the clocks for everybody else"
+)]
 #![cfg(target_os = "linux")]
+
+#[cfg(feature = "counting-alloc")]
+pub mod alloc;
 
 mod affinity;
 mod cgroup;
@@ -21,6 +33,7 @@ mod file;
 mod host;
 mod host_facts;
 mod kv;
+mod ladder;
 mod limits;
 mod lock;
 mod memory;
@@ -30,6 +43,7 @@ mod poller;
 mod pool;
 mod probe;
 mod probe_child;
+mod probe_self;
 mod spawn;
 mod spin;
 mod syscall;
@@ -47,7 +61,7 @@ pub use file::{Access, ReadMode, SegmentFile, sync_dir, zero_range};
 pub use host::{Fact, HostReport, Verdict, host_report};
 pub use kv::{Kv, KvWrite};
 pub use limits::{
-    RawLimits, drop_page_cache, process_rss_bytes, raw_fdatasync_ns, raw_limits,
+    RawLimits, Switches, drop_page_cache, process_rss_bytes, raw_fdatasync_ns, raw_limits,
     raw_read_bytes_per_s, raw_write_bytes_per_s, thread_cpu_ns, thread_switches,
 };
 pub use lock::{DirLock, LockError};

@@ -58,7 +58,12 @@ impl DirLock {
 
     fn try_take(path: &Path) -> io::Result<Result<File, String>> {
         let mut options = OpenOptions::new();
-        let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut file = options
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path)?;
         let fd = file.as_raw_fd();
         // SAFETY: the descriptor is open; flock touches no memory of ours.
         let locked = retry(|| check(unsafe { libc::flock(fd, libc::LOCK_EX | libc::LOCK_NB) }));
@@ -70,7 +75,11 @@ impl DirLock {
             let _ = file.read_to_string(&mut text);
             let holder = text.trim();
             let known = !holder.is_empty() && holder.bytes().all(|byte| byte.is_ascii_digit());
-            return Ok(Err(if known { holder.to_owned() } else { "unknown".to_owned() }));
+            return Ok(Err(if known {
+                holder.to_owned()
+            } else {
+                "unknown".to_owned()
+            }));
         }
         file.set_len(0)?;
         file.rewind()?;

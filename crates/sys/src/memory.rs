@@ -79,7 +79,9 @@ impl Memory {
 
 impl fmt::Debug for Memory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("len", &self.len).finish_non_exhaustive()
+        f.debug_struct("Memory")
+            .field("len", &self.len)
+            .finish_non_exhaustive()
     }
 }
 

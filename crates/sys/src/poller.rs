@@ -52,10 +52,20 @@ impl Poller {
         let timer = unsafe { OwnedFd::from_raw_fd(fd) };
         // mio registers edge-triggered, which is what lets both stay unread.
         let registry = poll.registry();
-        registry.register(&mut SourceFd(&notifier.raw_fd()), NOTIFIED, Interest::READABLE)?;
+        registry.register(
+            &mut SourceFd(&notifier.raw_fd()),
+            NOTIFIED,
+            Interest::READABLE,
+        )?;
         registry.register(&mut SourceFd(&timer.as_raw_fd()), TIMER, Interest::READABLE)?;
         let events = Events::with_capacity(EVENTS_PER_POLL);
-        Ok(Self { poll, events, notifier, timer, timer_armed: false })
+        Ok(Self {
+            poll,
+            events,
+            notifier,
+            timer,
+            timer_armed: false,
+        })
     }
 
     /// The waking end, for other threads, the disk and the pool.
@@ -119,12 +129,18 @@ impl Poller {
 
     /// Arms the timer for `ns` from now; 0 disarms it.
     fn set_timer(&mut self, ns: u64) -> io::Result<()> {
-        let zero = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let zero = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         let value = libc::timespec {
             tv_sec: libc::time_t::try_from(ns / NS_PER_S).unwrap_or(libc::time_t::MAX),
             tv_nsec: libc::c_long::try_from(ns % NS_PER_S).unwrap_or(0),
         };
-        let spec = libc::itimerspec { it_interval: zero, it_value: value };
+        let spec = libc::itimerspec {
+            it_interval: zero,
+            it_value: value,
+        };
         let fd = self.timer.as_raw_fd();
         // SAFETY: the descriptor is ours and open, `spec` outlives the call, old is not asked for.
         check(unsafe { libc::timerfd_settime(fd, 0, &raw const spec, ptr::null_mut()) })?;
@@ -135,7 +151,9 @@ impl Poller {
 
 impl fmt::Debug for Poller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Poller").field("timer_armed", &self.timer_armed).finish_non_exhaustive()
+        f.debug_struct("Poller")
+            .field("timer_armed", &self.timer_armed)
+            .finish_non_exhaustive()
     }
 }
 
@@ -150,8 +168,20 @@ mod tests {
         poller.notifier().wake();
         poller.notifier().wake();
         let woken = poller.wait(None).expect("a wait");
-        assert_eq!(woken, Woken { notified: true, timed_out: false });
-        assert_eq!(poller.poll_now().expect("a look"), Woken { notified: false, timed_out: true });
+        assert_eq!(
+            woken,
+            Woken {
+                notified: true,
+                timed_out: false
+            }
+        );
+        assert_eq!(
+            poller.poll_now().expect("a look"),
+            Woken {
+                notified: false,
+                timed_out: true
+            }
+        );
     }
 
     #[test]
@@ -182,14 +212,24 @@ mod tests {
             .map(|_| {
                 let start = clock.now_ns();
                 let woken = poller.wait(Some(300_000)).expect("a wait");
-                assert_eq!(woken, Woken { notified: false, timed_out: true });
+                assert_eq!(
+                    woken,
+                    Woken {
+                        notified: false,
+                        timed_out: true
+                    }
+                );
                 clock.now_ns() - start
             })
             .collect();
         took.sort_unstable();
         assert!(took[0] >= 290_000, "fired early: {} ns", took[0]);
         // The middle one on a quiet machine; the fastest fifth where others use the CPUs.
-        assert!(took[25] <= 600_000 || took[10] <= 600_000, "p50 {} ns", took[25]);
+        assert!(
+            took[25] <= 600_000 || took[10] <= 600_000,
+            "p50 {} ns",
+            took[25]
+        );
     }
 
     #[test]
@@ -200,7 +240,13 @@ mod tests {
         assert!(poller.wait(Some(1_900_000)).expect("a wait").notified);
         let start = clock.now_ns();
         let woken = poller.wait(Some(4_900_000)).expect("a wait");
-        assert_eq!(woken, Woken { notified: false, timed_out: true });
+        assert_eq!(
+            woken,
+            Woken {
+                notified: false,
+                timed_out: true
+            }
+        );
         assert!(clock.now_ns() - start >= 3_900_000);
     }
 }

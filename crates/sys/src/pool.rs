@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex};
@@ -51,8 +52,16 @@ pub(crate) struct Job {
 }
 
 pub(crate) enum Work {
-    Read { file: Arc<SegmentFile>, mode: ReadMode, offset: u64, range: (usize, usize), memory: Memory },
-    Sync { file: Arc<SegmentFile> },
+    Read {
+        file: Arc<SegmentFile>,
+        mode: ReadMode,
+        offset: u64,
+        range: (usize, usize),
+        memory: Memory,
+    },
+    Sync {
+        file: Arc<SegmentFile>,
+    },
     Task(Box<TaskWork>),
     /// Drops a file here: the last close of an unlinked file gives its blocks back, 12 ms for
     /// 64 MiB. Nobody is told.
@@ -91,7 +100,11 @@ impl IoPool {
         let mut handles = Vec::with_capacity(thread_count);
         for index in 0..thread_count {
             let fast_jobs = fast_jobs.clone();
-            let slow_jobs = if index == 0 { crossbeam_channel::never() } else { slow_jobs.clone() };
+            let slow_jobs = if index == 0 {
+                crossbeam_channel::never()
+            } else {
+                slow_jobs.clone()
+            };
             let body = move || {
                 prepare_thread(&mask);
                 serve(&fast_jobs, &slow_jobs);
@@ -99,7 +112,11 @@ impl IoPool {
             handles.push(spawn_named(&format!("pelton-io-{index}"), body)?);
         }
         let queues = Some(Queues { fast, slow });
-        Ok(Self(Arc::new(Pool { queues, threads: Mutex::new(handles), thread_count })))
+        Ok(Self(Arc::new(Pool {
+            queues,
+            threads: Mutex::new(handles),
+            thread_count,
+        })))
     }
 
     /// How many threads it has.
@@ -110,12 +127,18 @@ impl IoPool {
 
     /// Queues a job; a full queue gives it back.
     pub(crate) fn try_send(&self, job: Job) -> Result<(), Job> {
-        let queues = self.0.queues.as_ref().expect("open as long as a handle lives");
+        let queues = self
+            .0
+            .queues
+            .as_ref()
+            .expect("open as long as a handle lives");
         let queue = match job.work {
             Work::Read { .. } | Work::Sync { .. } => &queues.fast,
             Work::Task(_) | Work::Close(_) => &queues.slow,
         };
-        queue.try_send(job).map_err(|(TrySendError::Full(job) | TrySendError::Disconnected(job))| job)
+        queue
+            .try_send(job)
+            .map_err(|(TrySendError::Full(job) | TrySendError::Disconnected(job))| job)
     }
 }
 
@@ -123,7 +146,15 @@ impl Port {
     pub(crate) fn new(places: usize, notifier: Notifier) -> (Arc<Self>, Receiver<RawDone>) {
         let (results, receiver) = bounded(places);
         let (armed, closing) = (AtomicBool::new(false), AtomicBool::new(false));
-        (Arc::new(Self { results, armed, closing, notifier }), receiver)
+        (
+            Arc::new(Self {
+                results,
+                armed,
+                closing,
+                notifier,
+            }),
+            receiver,
+        )
     }
 
     fn tell(&self, done: RawDone) {
@@ -172,17 +203,36 @@ fn serve(fast: &Receiver<Job>, slow: &Receiver<Job>) {
 }
 
 fn do_job(job: Job) {
-    let Job { user_data, work, port } = job;
+    let Job {
+        user_data,
+        work,
+        port,
+    } = job;
     let (result, memory) = match work {
-        Work::Read { file, mode, offset, range: (from, to), mut memory } => {
+        Work::Read {
+            file,
+            mode,
+            offset,
+            range: (from, to),
+            mut memory,
+        } => {
             let result = file.read_once(mode, offset, &mut memory.as_mut_slice()[from..to]);
             (result, Some(memory))
         }
         Work::Sync { file } => (file.sync_data().map(|()| 0), None),
-        Work::Task(work) => tasks::run(*work, &port.closing),
+        Work::Task(work) => {
+            // A thread that dies would leave its operation in flight for ever.
+            let run = AssertUnwindSafe(|| tasks::run(*work, &port.closing));
+            let panicked = || (Err(io::Error::other("file work panicked")), None);
+            catch_unwind(run).unwrap_or_else(|_| panicked())
+        }
         Work::Close(file) => return drop(file),
     };
-    port.tell(RawDone { user_data, result, memory });
+    port.tell(RawDone {
+        user_data,
+        result,
+        memory,
+    });
 }
 
 impl Drop for Pool {
@@ -197,12 +247,16 @@ impl Drop for Pool {
 
 impl fmt::Debug for IoPool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IoPool").field("threads", &self.0.thread_count).finish_non_exhaustive()
+        f.debug_struct("IoPool")
+            .field("threads", &self.0.thread_count)
+            .finish_non_exhaustive()
     }
 }
 
 impl fmt::Debug for Port {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Port").field("armed", &self.armed).finish_non_exhaustive()
+        f.debug_struct("Port")
+            .field("armed", &self.armed)
+            .finish_non_exhaustive()
     }
 }

@@ -51,7 +51,9 @@ const TWO_CPUS_MAX_US: u32 = 5;
 #[must_use]
 pub fn spin_verdict(input: &SpinInput) -> SpinVerdict {
     let allowed_milli = input.cpus_allowed.saturating_mul(1000);
-    let quota_short = input.quota_milli_cpus.is_some_and(|quota| (quota as usize) < allowed_milli);
+    let quota_short = input
+        .quota_milli_cpus
+        .is_some_and(|quota| (quota as usize) < allowed_milli);
     if input.cpus_allowed <= 1 {
         SpinVerdict::Off(SpinOff::OneCpu)
     } else if quota_short {
@@ -61,7 +63,9 @@ pub fn spin_verdict(input: &SpinInput) -> SpinVerdict {
     } else if input.shards + input.polling_consumers > input.cpus_allowed {
         SpinVerdict::Off(SpinOff::MoreThreadsThanCpus)
     } else if input.cpus_allowed == 2 {
-        SpinVerdict::Limited { max_us: TWO_CPUS_MAX_US }
+        SpinVerdict::Limited {
+            max_us: TWO_CPUS_MAX_US,
+        }
     } else {
         SpinVerdict::On
     }
@@ -108,20 +112,57 @@ mod tests {
     #[test]
     fn each_clause_is_named() {
         check(FOUR, "on");
-        check(SpinInput { cpus_allowed: 1, ..FOUR }, "off: only 1 CPU is allowed");
-        check(SpinInput { cpus_allowed: 2, ..FOUR }, "5 us after real work (2 CPUs allowed)");
-        let shares = SpinInput { consumer_shares_cpu: true, ..FOUR };
+        check(
+            SpinInput {
+                cpus_allowed: 1,
+                ..FOUR
+            },
+            "off: only 1 CPU is allowed",
+        );
+        check(
+            SpinInput {
+                cpus_allowed: 2,
+                ..FOUR
+            },
+            "5 us after real work (2 CPUs allowed)",
+        );
+        let shares = SpinInput {
+            consumer_shares_cpu: true,
+            ..FOUR
+        };
         check(shares, "off: a consumer shares the shard's CPU");
-        let crowd = SpinInput { shards: 3, polling_consumers: 2, ..FOUR };
-        check(crowd, "off: shards and polling consumers exceed the allowed CPUs");
-        check(SpinInput { quota_milli_cpus: Some(4000), ..FOUR }, "on");
+        let crowd = SpinInput {
+            shards: 3,
+            polling_consumers: 2,
+            ..FOUR
+        };
+        check(
+            crowd,
+            "off: shards and polling consumers exceed the allowed CPUs",
+        );
+        check(
+            SpinInput {
+                quota_milli_cpus: Some(4000),
+                ..FOUR
+            },
+            "on",
+        );
     }
 
     /// Case BUSYPOLL-QUOTA, step 3: `cpu.max 50000 100000` is noticed.
     #[test]
     fn busypoll_quota_below_the_cpus_stops_spinning() {
-        let half = SpinInput { quota_milli_cpus: Some(500), ..FOUR };
+        let half = SpinInput {
+            quota_milli_cpus: Some(500),
+            ..FOUR
+        };
         check(half, "off: the CPU quota is below the allowed CPUs");
-        check(SpinInput { cpus_allowed: 2, ..half }, "off: the CPU quota is below the allowed CPUs");
+        check(
+            SpinInput {
+                cpus_allowed: 2,
+                ..half
+            },
+            "off: the CPU quota is below the allowed CPUs",
+        );
     }
 }

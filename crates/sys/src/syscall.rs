@@ -1,10 +1,16 @@
 //! What a system call returns, as an [`io::Result`].
 
+use std::fs::File;
 use std::io;
+use std::os::fd::FromRawFd;
 
 /// The result of a call that answers -1 and sets `errno`.
 pub(crate) fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
-    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
+    if returned < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(returned)
+    }
 }
 
 /// The same for calls that return a size.
@@ -26,3 +32,18 @@ pub(crate) fn retry<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
 pub(crate) fn at(what: &str, path: &std::path::Path, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
 }
+
+/// A file in memory, without a name.
+pub(crate) fn memory_file() -> io::Result<File> {
+    // SAFETY: the name is a C string that outlives the call.
+    let fd = check(unsafe { libc::memfd_create(c"pelton".as_ptr(), libc::MFD_CLOEXEC) })?;
+    // SAFETY: the kernel has just given us this descriptor; nobody else knows it.
+    Ok(unsafe { File::from_raw_fd(fd) })
+}
+
+/// Where the tests record what happens to files and directories; nothing otherwise.
+#[cfg(not(test))]
+pub(crate) fn effect(_what: &str, _path: &std::path::Path) {}
+
+#[cfg(test)]
+pub(crate) use crate::fault::effect;

@@ -26,7 +26,7 @@ pub(crate) struct OpTable {
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// Rises with each use, so that a late or doubled completion finds nothing.
+    /// Rises with each use and each try, so that a late or doubled completion finds nothing.
     generation: u32,
     flight: Option<Flight>,
 }
@@ -63,7 +63,14 @@ pub(crate) struct Reading {
 
 impl Reading {
     pub(crate) fn new(offset: u64, len: usize, mode: ReadMode) -> Self {
-        Self { offset, len, done: 0, base: 0, mode, tries: 0 }
+        Self {
+            offset,
+            len,
+            done: 0,
+            base: 0,
+            mode,
+            tries: 0,
+        }
     }
 }
 
@@ -80,7 +87,11 @@ impl OpTable {
     pub(crate) fn new(capacity: usize) -> Self {
         let slots = (0..capacity).map(|_| Slot::default()).collect();
         let places = u32::try_from(capacity).expect("a small table");
-        Self { slots, free: (0..places).rev().collect(), ..Self::default() }
+        Self {
+            slots,
+            free: (0..places).rev().collect(),
+            ..Self::default()
+        }
     }
 
     pub(crate) fn is_full(&self) -> bool {
@@ -89,6 +100,18 @@ impl OpTable {
 
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
+    }
+
+    /// Operations that the pool does under either driver.
+    pub(crate) fn tasks(&self) -> usize {
+        self.in_flight - self.reads - self.syncs
+    }
+
+    /// The user data of everything in flight.
+    pub(crate) fn all_in_flight(&self) -> Vec<u64> {
+        let places = u32::try_from(self.slots.len()).expect("a small table");
+        let slots = (0..places).filter(|slot| self.slots[*slot as usize].flight.is_some());
+        slots.map(|slot| self.user_data(slot)).collect()
     }
 
     /// Takes an operation in; the table must not be full.
@@ -124,7 +147,10 @@ impl OpTable {
     }
 
     pub(crate) fn flight(&mut self, slot: u32) -> &mut Flight {
-        self.slots[slot as usize].flight.as_mut().expect("a slot in flight")
+        self.slots[slot as usize]
+            .flight
+            .as_mut()
+            .expect("a slot in flight")
     }
 
     /// Frees the slot. The file comes back too: the last to hold it closes it.
@@ -133,7 +159,10 @@ impl OpTable {
         slot: u32,
         result: io::Result<usize>,
     ) -> (Completion, Option<Arc<SegmentFile>>) {
-        let flight = self.slots[slot as usize].flight.take().expect("a slot in flight");
+        let flight = self.slots[slot as usize]
+            .flight
+            .take()
+            .expect("a slot in flight");
         self.free.push(slot);
         self.in_flight -= 1;
         match &flight.kind {
@@ -144,19 +173,36 @@ impl OpTable {
             Kind::Sync => self.syncs -= 1,
             Kind::Task(_) => {}
         }
-        (Completion { user: flight.user, result, memory: flight.memory }, flight.file)
+        (
+            Completion {
+                user: flight.user,
+                result,
+                memory: flight.memory,
+            },
+            flight.file,
+        )
     }
 
     /// Judges one result of the operation in `slot`.
     pub(crate) fn advance(&mut self, slot: u32, result: io::Result<usize>) -> Next {
-        let flight = self.slots[slot as usize].flight.as_mut().expect("a slot in flight");
+        let flight = self.slots[slot as usize]
+            .flight
+            .as_mut()
+            .expect("a slot in flight");
         // A sync is never repeated, whatever it said (runtime 3.10).
-        let Kind::Read(reading) = &mut flight.kind else { return Next::Done(result) };
+        let Kind::Read(reading) = &mut flight.kind else {
+            return Next::Done(result);
+        };
         let file = flight.file.as_ref().expect("a read has a file");
         let done_before = reading.done;
         let next = reading.advance(file, result);
         self.short_reads += u64::from(matches!(next, Next::Again) && reading.done > done_before);
         self.retries += u64::from(matches!(next, Next::Again) && reading.done == done_before);
+        if matches!(next, Next::Again) {
+            // Each try has a generation of its own: a doubled answer to this one finds nothing.
+            let entry = &mut self.slots[slot as usize];
+            entry.generation = entry.generation.wrapping_add(1);
+        }
         next
     }
 }
@@ -179,11 +225,18 @@ impl Reading {
             // cache takes any offset and tells the two apart.
             self.mode = ReadMode::Buffered;
         } else {
-            let fault = ReadFault::Truncated { got: self.done, wanted: self.len };
+            let fault = ReadFault::Truncated {
+                got: self.done,
+                wanted: self.len,
+            };
             return Next::Done(Err(fault.into()));
         }
         // O_DIRECT goes on at a border, so some bytes are read twice.
-        let align = if self.mode == ReadMode::Direct { file.direct_align() } else { 1 };
+        let align = if self.mode == ReadMode::Direct {
+            file.direct_align()
+        } else {
+            1
+        };
         self.base = self.done - self.done % align;
         Next::Again
     }

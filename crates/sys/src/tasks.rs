@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::file::{Access, SegmentFile, c_path, sync_dir};
 use crate::memory::Memory;
 use crate::op::{FileTask, Fill};
-use crate::syscall::{at, check, retry};
+use crate::syscall::{at, check, effect, retry};
 
 /// Zeros are written in pieces of this size, each synced: 64 MiB with one sync made commits beside
 /// it wait for 7.6 ms at p99, this 0.36 ms (runtime 3.2).
@@ -27,16 +26,27 @@ pub(crate) struct TaskWork {
 /// Does the task. The memory that went in comes back; `closing` ends a throttled one early.
 pub(crate) fn run(work: TaskWork, closing: &AtomicBool) -> (io::Result<usize>, Option<Memory>) {
     match work.task {
-        FileTask::Create { path, bytes, header, fill } => {
-            (create(&path, bytes, &header, fill, closing), Some(header))
-        }
-        FileTask::Recycle { from_path, to_path, header } => {
-            (recycle(&from_path, &to_path, &header), Some(header))
-        }
+        FileTask::Create {
+            path,
+            bytes,
+            header,
+            fill,
+        } => (create(&path, bytes, &header, fill, closing), Some(header)),
+        FileTask::Recycle {
+            from_path,
+            to_path,
+            header,
+        } => (recycle(&from_path, &to_path, &header), Some(header)),
         FileTask::Unlink { path } => (unlink(&path), None),
-        FileTask::Forget { .. } => (work.file.map_or(Ok(()), |file| file.forget()).map(|()| 0), None),
+        FileTask::Forget { .. } => (
+            work.file.map_or(Ok(()), |file| file.forget()).map(|()| 0),
+            None,
+        ),
         FileTask::SyncDir { path } => (sync_dir(&path).map(|()| 0), None),
-        FileTask::Kv(batch) => (batch.kv.apply(&batch.writes).map(|()| batch.writes.len()), None),
+        FileTask::Kv(batch) => (
+            batch.kv.apply(&batch.writes).map(|()| batch.writes.len()),
+            None,
+        ),
     }
 }
 
@@ -55,15 +65,18 @@ fn create(
         }
         finish(&file, header)
     };
-    make().map(|()| usize::try_from(bytes).unwrap_or(usize::MAX)).map_err(|error| {
-        // A fallocate of 64 MiB that failed left 24 MiB behind (runtime 3.11).
-        remove_failed(path);
-        at("create", path, &error)
-    })
+    make()
+        .map(|()| usize::try_from(bytes).unwrap_or(usize::MAX))
+        .map_err(|error| {
+            // A fallocate of 64 MiB that failed left 24 MiB behind (runtime 3.11).
+            remove_failed(path);
+            at("create", path, &error)
+        })
 }
 
 fn recycle(from: &Path, to: &Path, header: &Memory) -> io::Result<usize> {
     rename_new(from, to).map_err(|error| at("rename to", to, &error))?;
+    effect("rename to", to);
     let finish = || finish(&SegmentFile::open(to, Access::ReadWrite, false)?, header);
     finish().map(|()| header.len()).map_err(|error| {
         remove_failed(to);
@@ -76,7 +89,7 @@ fn unlink(path: &Path) -> io::Result<usize> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(at("unlink", path, &error));
         }
-        _ => {}
+        _ => effect("unlink", path),
     }
     sync_dir(parent(path))?;
     Ok(0)
@@ -117,7 +130,10 @@ fn write_zeros(
         if bytes_per_s > 0 && done < bytes {
             let due = Duration::from_nanos(pace_ns(done, bytes_per_s));
             // The pace is kept by a pool thread of its own, which has no event to wait for.
-            std::thread::sleep(due.saturating_sub(start.elapsed()).min(Duration::from_millis(100)));
+            std::thread::sleep(
+                due.saturating_sub(start.elapsed())
+                    .min(Duration::from_millis(100)),
+            );
         }
     }
     Ok(())
@@ -130,9 +146,12 @@ fn pace_ns(done: u64, bytes_per_s: u64) -> u64 {
 }
 
 fn allocate(file: &SegmentFile, bytes: u64, closing: &AtomicBool) -> io::Result<()> {
-    let (fd, len) = (file.raw_fd(), libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX));
+    let (fd, len) = (
+        file.raw_fd(),
+        libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX),
+    );
     // SAFETY: fallocate takes integers and an open descriptor.
-    match retry(|| check(unsafe { libc::fallocate(fd.as_raw_fd(), 0, 0, len) })) {
+    match retry(|| check(unsafe { libc::fallocate(fd, 0, 0, len) })) {
         // A file system without it: the space has to be there all the same.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             write_zeros(file, bytes, 0, closing)

@@ -8,32 +8,29 @@ use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use io_uring::register::Restriction;
-use io_uring::types::{CancelBuilder, Timespec};
+use io_uring::types::{CancelBuilder, Fd, Timespec};
 use io_uring::{EnterFlags, IoUring, cqueue, opcode, squeue};
 
 use crate::affinity::CpuSet;
+use crate::ladder::{Step, build_patiently, ladder};
 use crate::notify::Notifier;
+use crate::syscall::memory_file;
 
 /// Submission queue entries; with the completion queue 36 KiB of locked memory (runtime 1.3).
-const SQ_ENTRIES: u32 = 256;
+pub(crate) const SQ_ENTRIES: u32 = 256;
 /// Completion queue entries, and with that the most operations in flight.
 pub(crate) const CQ_ENTRIES: u32 = 1024;
-/// Worker threads, bounded and unbounded: 8 and 96,365 by default (runtime 3.8).
-const WORKERS_MAX: [u32; 2] = [2, 2];
-/// A ring that was just closed gives its locked memory back a little later; so long is waited for
-/// it, in steps of 1 ms.
-const ENOMEM_TRIES: u32 = 200;
+/// Worker threads, bounded and unbounded: 8 and 96,365 by default (runtime 3.8 allows 2 and 2).
+/// One is all that one sync in flight needs, and a second one would be made later, by the pinned
+/// thread, with its one CPU (see [`Uring::make_worker`]).
+const WORKERS_MAX: [u32; 2] = [1, 1];
+/// What the operation that makes the worker waits for its end, in nanoseconds.
+const WORKER_WAIT_NS: u64 = 1_000_000_000;
+/// User data of operations that nobody waits for.
+pub(crate) const NOBODY: u64 = u64::MAX;
 /// `IORING_REGISTER_RING_FDS` and its opposite; the crate keeps its own index in a borrow.
 const REGISTER_RING_FDS: libc::c_uint = 20;
 const UNREGISTER_RING_FDS: libc::c_uint = 21;
-/// The registrations that stay allowed once restrictions hold: eventfd, its opposite, probe,
-/// iowq affinity, iowq workers, ring descriptor, its opposite, sync cancel.
-const REGISTER_ALLOWED: [u8; 8] = [4, 5, 8, 17, 19, 20, 21, 24];
-
-/// Step of the ladder of runtime 1.2, 1 (all flags) to 5 (the least).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Step(pub(crate) u8);
 
 /// The ring and what its thread needs to use it.
 ///
@@ -59,6 +56,18 @@ pub(crate) struct UringOptions {
     pub(crate) first_step: Step,
     /// CPUs of the ring's workers.
     pub(crate) worker_cpus: CpuSet,
+    /// Places of the submission and of the completion queue.
+    pub(crate) entries: (u32, u32),
+}
+
+impl UringOptions {
+    pub(crate) fn new(first_step: Step, worker_cpus: CpuSet) -> Self {
+        Self {
+            first_step,
+            worker_cpus,
+            entries: (SQ_ENTRIES, CQ_ENTRIES),
+        }
+    }
 }
 
 #[repr(C)]
@@ -77,42 +86,6 @@ struct WaitArgument {
     timeout: u64,
 }
 
-/// Goes down the ladder: EINVAL means one step further, anything else is final.
-pub(crate) fn ladder<R>(
-    first: Step,
-    mut build: impl FnMut(Step) -> io::Result<R>,
-) -> io::Result<(R, Step)> {
-    let mut step = Step(first.0.clamp(1, 5));
-    loop {
-        match build(step) {
-            Ok(ring) => return Ok((ring, step)),
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) && step.0 < 5 => step.0 += 1,
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// The builder of one step of the ladder.
-pub(crate) fn builder(step: Step) -> io_uring::Builder {
-    let mut builder = IoUring::builder();
-    builder.setup_cqsize(CQ_ENTRIES).setup_submit_all().dontfork();
-    if step.0 <= 3 {
-        builder.setup_single_issuer();
-    }
-    if step.0 <= 2 {
-        builder.setup_defer_taskrun();
-    } else if step.0 <= 4 {
-        builder.setup_coop_taskrun();
-    }
-    if step.0 <= 4 {
-        builder.setup_taskrun_flag();
-    }
-    if step.0 <= 1 {
-        builder.setup_no_sqarray();
-    }
-    builder
-}
-
 impl Uring {
     /// Makes the ring of the calling thread, with its eventfd registered and switched off.
     ///
@@ -123,7 +96,8 @@ impl Uring {
         // The step that held once holds for the process; the next ring does not try the others.
         static HELD: AtomicU8 = AtomicU8::new(1);
         let first = options.first_step.max(Step(HELD.load(Ordering::Relaxed)));
-        let ((ring, restricted), step) = ladder(first, build_patiently)?;
+        let ((ring, restricted), step) =
+            ladder(first, |step| build_patiently(step, options.entries))?;
         if options.first_step.0 <= 1 {
             HELD.store(step.0, Ordering::Relaxed);
         }
@@ -150,7 +124,31 @@ impl Uring {
         };
         uring.disarm();
         uring.register_ring_fd();
+        // Best effort: without it syncs run on the shard's CPU, slower and not wrong.
+        let _ = uring.make_worker(&options.worker_cpus);
         Ok(uring)
+    }
+
+    /// Makes the worker now, under the mask it is to have.
+    ///
+    /// A worker is a copy of the thread whose ring it serves, and since 6.2 a mask that a program
+    /// set limits what the kernel sets later: registering the affinity alone leaves the workers of
+    /// a pinned thread on its one CPU. So the thread takes the mask, has a sync done, which always
+    /// goes to a worker, and takes its own mask back. The last idle worker stays for ever.
+    fn make_worker(&mut self, cpus: &CpuSet) -> io::Result<()> {
+        let own = CpuSet::of_this_thread()?;
+        if cpus.is_empty() {
+            return Ok(());
+        }
+        let file = memory_file()?;
+        let sync = opcode::Fsync::new(Fd(file.as_raw_fd())).build();
+        cpus.apply()?;
+        // SAFETY: a sync points to no memory.
+        if unsafe { self.push(&sync.user_data(NOBODY)) } {
+            self.wait_ns(WORKER_WAIT_NS);
+            self.take(&mut [(0, 0)]);
+        }
+        own.apply()
     }
 
     pub(crate) fn step(&self) -> Step {
@@ -211,7 +209,12 @@ impl Uring {
     ) -> io::Result<usize> {
         let mut flags = EnterFlags::GETEVENTS;
         flags.set(EnterFlags::REGISTERED_RING, self.registered);
-        let mut argument = WaitArgument { sigmask: 0, sigmask_size: 0, min_wait_us: 0, timeout: 0 };
+        let mut argument = WaitArgument {
+            sigmask: 0,
+            sigmask_size: 0,
+            min_wait_us: 0,
+            timeout: 0,
+        };
         let (pointer, size) = match timeout {
             None => (ptr::null(), 0),
             Some(timespec) => {
@@ -223,26 +226,41 @@ impl Uring {
         };
         loop {
             self.enters += 1;
-            let (call, fd, bits) = (libc::SYS_io_uring_enter, self.enter_fd, flags.bits());
-            // SAFETY: the ring is ours and open; the argument is null or outlives the call; the
-            // entries queued were vouched for when they were pushed.
-            let taken =
-                unsafe { libc::syscall(call, fd, to_submit, wait_for, bits, pointer, size) };
-            if let Ok(taken) = usize::try_from(taken) {
-                return Ok(taken);
-            }
-            let error = io::Error::last_os_error();
+            let error = match self.enter_once(to_submit, wait_for, flags, (pointer, size)) {
+                Ok(taken) => return Ok(taken),
+                Err(error) => error,
+            };
             match error.raw_os_error() {
                 Some(libc::EINTR) if timeout.is_none() => {}
                 // A completion was lost, or another thread uses the ring, or it is closed: what
                 // the kernel does to our memory is not known any more.
                 Some(errno @ (libc::EBADR | libc::EEXIST | libc::EBADF)) => {
-                    eprintln!("pelton: io_uring enter failed with errno {errno}, which must not be");
+                    eprintln!(
+                        "pelton: io_uring enter failed with errno {errno}, which must not be"
+                    );
                     std::process::abort();
                 }
                 _ => return Err(error),
             }
         }
+    }
+
+    fn enter_once(
+        &mut self,
+        to_submit: u32,
+        wait_for: u32,
+        flags: EnterFlags,
+        (argument, size): (*const WaitArgument, usize),
+    ) -> io::Result<usize> {
+        #[cfg(test)]
+        if let Some(errno) = crate::fault::next_enter() {
+            return Err(io::Error::from_raw_os_error(errno));
+        }
+        let (call, fd, bits) = (libc::SYS_io_uring_enter, self.enter_fd, flags.bits());
+        // SAFETY: the ring is ours and open; the argument is null or outlives the call; the
+        // entries queued were vouched for when they were pushed.
+        let taken = unsafe { libc::syscall(call, fd, to_submit, wait_for, bits, argument, size) };
+        usize::try_from(taken).map_err(|_| io::Error::last_os_error())
     }
 
     /// Takes completions, user data and result, as many as fit; the count.
@@ -289,15 +307,24 @@ impl Uring {
         let timeout = Timespec::new()
             .sec(timeout_ns / 1_000_000_000)
             .nsec(u32::try_from(timeout_ns % 1_000_000_000).unwrap_or(0));
-        let cancelled =
-            self.ring.submitter().register_sync_cancel(Some(timeout), CancelBuilder::any());
-        !matches!(cancelled.map_err(|error| error.raw_os_error()), Err(Some(libc::EINVAL)))
+        let cancelled = self
+            .ring
+            .submitter()
+            .register_sync_cancel(Some(timeout), CancelBuilder::any());
+        !matches!(
+            cancelled.map_err(|error| error.raw_os_error()),
+            Err(Some(libc::EINVAL))
+        )
     }
 
     /// A registered ring descriptor saves 60 of 480 ns per enter (runtime 1.7).
     fn register_ring_fd(&mut self) {
         let data = u64::try_from(self.ring.as_raw_fd()).expect("an open descriptor");
-        let mut update = RingFdUpdate { offset: u32::MAX, reserved: 0, data };
+        let mut update = RingFdUpdate {
+            offset: u32::MAX,
+            reserved: 0,
+            data,
+        };
         let (call, fd) = (libc::SYS_io_uring_register, self.ring.as_raw_fd());
         let pointer = &raw mut update;
         // SAFETY: the pointer covers one update, which outlives the call.
@@ -308,41 +335,6 @@ impl Uring {
     }
 }
 
-/// Makes a ring of one step, restricted where the kernel lets us. ENOMEM is tried again for a
-/// while: an engine that restarts asks before the old rings have given their memory back.
-fn build_patiently(step: Step) -> io::Result<(IoUring, bool)> {
-    let mut tries = 0;
-    loop {
-        match build(step) {
-            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && tries < ENOMEM_TRIES => {
-                tries += 1;
-                // The kernel announces the return of memory to nobody; this is at start only.
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-            other => return other,
-        }
-    }
-}
-
-fn build(step: Step) -> io::Result<(IoUring, bool)> {
-    let ring = builder(step).setup_r_disabled().build(SQ_ENTRIES)?;
-    let submitter = ring.submitter();
-    let operations = [
-        opcode::Nop::CODE,
-        opcode::Read::CODE,
-        opcode::Readv::CODE,
-        opcode::Fsync::CODE,
-        opcode::AsyncCancel::CODE,
-    ];
-    let operations = operations.into_iter().map(Restriction::sqe_op);
-    let registrations = REGISTER_ALLOWED.into_iter().map(Restriction::register_op);
-    let mut restrictions: Vec<Restriction> = operations.chain(registrations).collect();
-    // A refusal leaves a ring without restrictions, which works the same (runtime 4.5).
-    let restricted = submitter.register_restrictions(&mut restrictions).is_ok();
-    submitter.register_enable_rings()?;
-    Ok((ring, restricted))
-}
-
 impl Drop for Uring {
     fn drop(&mut self) {
         if !self.registered {
@@ -350,7 +342,11 @@ impl Drop for Uring {
         }
         // The index holds the ring open for as long as the thread lives, locked memory included.
         let offset = u32::try_from(self.enter_fd).expect("a small index");
-        let mut update = RingFdUpdate { offset, reserved: 0, data: 0 };
+        let mut update = RingFdUpdate {
+            offset,
+            reserved: 0,
+            data: 0,
+        };
         let (call, fd) = (libc::SYS_io_uring_register, self.ring.as_raw_fd());
         let pointer = &raw mut update;
         // SAFETY: the pointer covers one update, which outlives the call.
@@ -360,6 +356,8 @@ impl Drop for Uring {
 
 impl fmt::Debug for Uring {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Uring").field("step", &self.step).finish_non_exhaustive()
+        f.debug_struct("Uring")
+            .field("step", &self.step)
+            .finish_non_exhaustive()
     }
 }

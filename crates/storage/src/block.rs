@@ -118,11 +118,22 @@ impl Block {
         self.metas.push(meta);
     }
 
+    /// Adds a copy of an entry that was read.
+    pub(crate) fn push_copy(&mut self, meta: EntryMeta, body: &[u8]) {
+        let offset = self.data.len() as u32;
+        self.data.extend_from_slice(body);
+        self.metas.push(EntryMeta { offset, ..meta });
+    }
+
     /// Takes the read buffer out again.
     pub(crate) fn uninstall(&mut self) -> Option<PageBuf> {
         let pages = self.pages.take()?;
         self.metas.clear();
-        Some(PageBuf::from_parts(std::mem::take(&mut self.data), pages.start, pages.len))
+        Some(PageBuf::from_parts(
+            std::mem::take(&mut self.data),
+            pages.start,
+            pages.len,
+        ))
     }
 }
 
@@ -200,6 +211,8 @@ pub(crate) enum BlockKind {
     Read,
 }
 
+/// Classes looked through for a free block, the wanted one included.
+const LARGER_CLASSES: usize = 3;
 /// Looks at this many lent blocks each time one is taken or given back.
 const LENT_LOOKS: usize = 4;
 
@@ -220,14 +233,17 @@ impl BlockPool {
         }
     }
 
-    /// An empty block with memory of its class, not shared with anyone.
-    pub(crate) fn take(&mut self, class: u8) -> Arc<Block> {
+    /// An empty block of this class or a little larger, not shared with anyone, and its class.
+    pub(crate) fn take(&mut self, class: u8) -> (Arc<Block>, u8) {
         if !self.lent.is_empty() {
             self.look_at_lent();
         }
-        if let Some(block) = self.free[class as usize].pop() {
-            self.free_bytes -= class_charge(class);
-            return block;
+        // A larger one rather than none: a new one is an allocation.
+        for class in class..CLASSES.min(class as usize + LARGER_CLASSES) as u8 {
+            if let Some(block) = self.free[class as usize].pop() {
+                self.free_bytes -= class_charge(class);
+                return (block, class);
+            }
         }
         let bytes = class_bytes(class);
         let slots = (bytes / 64).clamp(4, SLOTS_MAX);
@@ -236,7 +252,7 @@ impl BlockPool {
             metas: Vec::with_capacity(slots),
             pages: None,
         };
-        Arc::new(block)
+        (Arc::new(block), class)
     }
 
     /// Takes a block back, at once or as soon as its last delivery has let go.
@@ -312,7 +328,9 @@ impl BlockPool {
     /// Looks at the oldest lent blocks and takes home those nobody holds any more.
     pub(crate) fn look_at_lent(&mut self) {
         for _ in 0..LENT_LOOKS.min(self.lent.len()) {
-            let Some(mut lent) = self.lent.pop_front() else { return };
+            let Some(mut lent) = self.lent.pop_front() else {
+                return;
+            };
             if let Some(inner) = Arc::get_mut(&mut lent.block) {
                 inner.metas.clear();
                 self.lent_bytes -= self.charge(lent.kind);
@@ -331,7 +349,9 @@ impl BlockPool {
     }
 
     fn home(&mut self, mut block: Arc<Block>, kind: BlockKind) {
-        let Some(inner) = Arc::get_mut(&mut block) else { return };
+        let Some(inner) = Arc::get_mut(&mut block) else {
+            return;
+        };
         let class = match kind {
             BlockKind::Read => {
                 if let Some(buffer) = inner.uninstall() {
@@ -373,8 +393,10 @@ mod tests {
     #[test]
     fn a_lent_block_comes_home_when_its_last_delivery_lets_go() {
         let mut pool = BlockPool::new(1 << 20, 2, 8192);
-        let mut block = pool.take(0);
-        Arc::get_mut(&mut block).unwrap().push(&entry(b"abc"), Position::default(), 0);
+        let (mut block, _) = pool.take(0);
+        Arc::get_mut(&mut block)
+            .unwrap()
+            .push(&entry(b"abc"), Position::default(), 0);
         let held = Arc::clone(&block);
         let memory = Arc::as_ptr(&block);
         pool.put(block, BlockKind::Memory(0));
@@ -382,7 +404,7 @@ mod tests {
         assert_eq!(held.body(0), b"abc");
         assert_eq!(pool.take_memory_home(), 0);
         drop(held);
-        let again = pool.take(0);
+        let (again, _) = pool.take(0);
         assert_eq!(Arc::as_ptr(&again), memory, "the same memory is used again");
         assert!(again.is_empty());
         assert_eq!(pool.take_memory_home(), class_charge(0));

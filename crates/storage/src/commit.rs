@@ -1,52 +1,644 @@
-//! Group commit.
-use crate::cursor::*;
-use crate::entry::*;
-use crate::log::*;
-use crate::op::*;
-use crate::position::*;
+//! Group commit: batches become blocks, blocks are written slice by slice, one sync is in flight.
+//!
+//! Source of the rules: `spec/runtime.md` 3.4 to 3.11.
+mod done;
+mod write;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::checkpoint::{Checkpoint, PART_BYTES_MIN, Part};
+use crate::encode::{BlockPlan, encode_block, encode_seal};
+use crate::entry::{Durability, Ticket, TopicKey, TopicSlot};
+use crate::footer::FooterBuilder;
+use crate::format;
+use crate::gather::{Batch, Gather};
+use crate::log::{Log, LogEvent};
+use crate::op::{DiskDone, DiskError, DiskOp, DiskOpKind, SegmentId};
+use crate::options::Options;
+use crate::page::{PAGE_BYTES, PageBuf};
+use crate::read::ReadPlan;
+use crate::recover::RecoveredTopic;
+use crate::segments::{Segment, SegmentState, Segments};
 use crate::stats::LogStats;
 
-/// x
+/// The durable half of a log.
 #[derive(Debug)]
-pub(crate) struct Store;
+pub(crate) struct Store {
+    pub(crate) chain: Chain,
+    pub(crate) gather: Gather,
+    pub(crate) segments: Segments,
+    pub(crate) active: Option<Active>,
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) recovered: BTreeMap<TopicKey, RecoveredTopic>,
+    /// Longest block that fits an empty segment, bytes.
+    pub(crate) block_bytes_max: usize,
+    writing: Option<Writing>,
+    /// Blocks written and not known to be synced, oldest first.
+    unsynced: VecDeque<Unsynced>,
+    unsynced_bytes: u64,
+    unsynced_wants: u32,
+    /// Operation and last block it proves.
+    sync: Option<(u64, u64)>,
+    done_written: u64,
+    done_synced: u64,
+    /// A block of this life was synced, so its epoch is never used again. Until then `written`
+    /// entries are not ready either: after a power cut the next life might give their positions to
+    /// others.
+    proven: bool,
+    /// A block although nothing is gathered: the first of this life, or the last.
+    mark_wanted: bool,
+    closing: Closing,
+    pub(crate) ops: VecDeque<DiskOp>,
+    pending: Vec<(u64, Pending)>,
+    next_op: u64,
+    buffers: Vec<PageBuf>,
+    may_write: bool,
+    /// The next block has no segment to go to.
+    pub(crate) waiting_segment: bool,
+    pub(crate) poisoned: Option<DiskError>,
+    pub(crate) no_space: bool,
+    pub(crate) full_said: bool,
+    pub(crate) retry_create_ns: u64,
+    /// A durable topic was opened: spares are made.
+    pub(crate) wanted: bool,
+    pub(crate) now_ns: u64,
+    last_commit_ns: u64,
+    ack_delay_ns: u64,
+    scratch: Vec<u8>,
+    pub(crate) stats: LogStats,
+}
+
+/// Identity and end of the block chain.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chain {
+    pub(crate) log_id: u128,
+    pub(crate) epoch: u32,
+    /// Sequence of the next block.
+    pub(crate) next_seq: u64,
+    pub(crate) prev_crc: u32,
+    /// Last sequence known to be synced.
+    pub(crate) synced_seq: u64,
+}
+
+/// The segment commits go to.
+#[derive(Debug)]
+pub(crate) struct Active {
+    pub(crate) slot: u32,
+    /// Page the next block starts at.
+    pub(crate) page: u32,
+    pub(crate) footer: FooterBuilder,
+}
+
+/// A block on its way into the file.
+#[derive(Debug)]
+struct Writing {
+    segment: u32,
+    /// Offset and bytes still to be written.
+    pieces: VecDeque<(u64, PageBuf)>,
+    sent: usize,
+    in_flight: bool,
+    done: Unsynced,
+}
+
+#[derive(Debug)]
+struct Unsynced {
+    seq: u64,
+    segment: u32,
+    bytes: u64,
+    seals: bool,
+    wants: bool,
+    batch: Option<Batch>,
+    said_written: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closing {
+    No,
+    Wanted,
+    Marked,
+}
+
+/// What an operation in flight was for.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    Write {
+        segment: u32,
+        offset: u64,
+        len: usize,
+        again: bool,
+    },
+    Sync,
+    Read(ReadPlan),
+    Create {
+        slot: u32,
+        allocated: bool,
+    },
+    Recycle {
+        from: u32,
+        to: u32,
+    },
+    Unlink {
+        slot: u32,
+    },
+    Forget,
+}
+
+/// Pages left of a segment for acks while the disk is full and no spare is left.
+const EMERGENCY_BYTES: u64 = 1 << 20;
+
+impl Store {
+    pub(crate) fn new(options: &Options, chain: Chain) -> Store {
+        // Header, trailer, and a footer for one block of one entry.
+        let block_bytes_max = options.segment_bytes as usize - 4 * PAGE_BYTES;
+        // A batch of many small groups needs a footer of up to half its own length.
+        let batch_bytes_max = (options.slice_bytes as usize).min(block_bytes_max / 2);
+        Store {
+            chain,
+            gather: Gather::new(batch_bytes_max),
+            segments: Segments::default(),
+            active: None,
+            checkpoint: Checkpoint::default(),
+            recovered: BTreeMap::new(),
+            block_bytes_max,
+            writing: None,
+            unsynced: VecDeque::new(),
+            unsynced_bytes: 0,
+            unsynced_wants: 0,
+            sync: None,
+            done_written: 0,
+            done_synced: 0,
+            proven: false,
+            mark_wanted: false,
+            closing: Closing::No,
+            ops: VecDeque::new(),
+            pending: Vec::new(),
+            next_op: 0,
+            buffers: Vec::new(),
+            may_write: false,
+            waiting_segment: false,
+            poisoned: None,
+            no_space: false,
+            full_said: false,
+            retry_create_ns: 0,
+            wanted: false,
+            now_ns: 0,
+            last_commit_ns: 0,
+            ack_delay_ns: options.ack_delay_ns,
+            scratch: Vec::new(),
+            stats: LogStats::default(),
+        }
+    }
+
+    /// The last block of an orderly stop is due or laid out: nothing may follow it.
+    pub(crate) fn is_marked(&self) -> bool {
+        self.closing == Closing::Marked
+    }
+
+    /// This life's first block is due even if nothing is appended: it makes its epoch known.
+    pub(crate) fn want_mark(&mut self) {
+        self.mark_wanted = true;
+    }
+
+    pub(crate) fn push_op(&mut self, kind: DiskOpKind, pending: Pending) -> u64 {
+        let id = self.next_op;
+        self.next_op += 1;
+        self.pending.push((id, pending));
+        self.ops.push_back(DiskOp { id, kind });
+        id
+    }
+
+    pub(crate) fn take_buffer(&mut self, len: usize) -> PageBuf {
+        let mut buffer = self.buffers.pop().unwrap_or_else(|| PageBuf::new(len));
+        buffer.set_len(len);
+        buffer
+    }
+
+    fn put_buffer(&mut self, buffer: PageBuf) {
+        // Longer ones were for one long entry.
+        if self.buffers.len() < 4 && buffer.capacity() <= 4 * self.gather.batch_bytes_max {
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// Whether a block of so many pages, with these groups and entries, fits the active segment
+    /// with a footer and trailer behind it, and `spare` pages left.
+    fn fits(&self, pages: usize, groups: usize, entries: usize, spare: u64) -> bool {
+        let Some(active) = &self.active else {
+            return false;
+        };
+        let footer = format::BLOCK_HEADER_BYTES + active.footer.bytes_with(groups, entries);
+        let needed = active.page as u64 + pages as u64 + format::pages(footer) as u64 + 1 + spare;
+        needed * PAGE_BYTES as u64 <= self.segments.get(active.slot).bytes
+    }
+
+    /// While the disk is full: whether what is gathered, and a block of `bytes` more, still has a
+    /// place without the emergency reserve.
+    pub(crate) fn has_room_for(&self, bytes: usize) -> bool {
+        let ready = self.segments.count(SegmentState::Ready);
+        if ready >= 2 {
+            return true;
+        }
+        let waiting = self.gather.pages_waiting() as usize + format::pages(bytes) + 1;
+        // Footers of many small groups take up to half of the pages again.
+        self.fits(waiting + waiting / 2, 0, 0, self.reserve_pages())
+    }
+
+    /// Pages of the active segment that publishes leave to acks: none while a spare does that.
+    fn reserve_pages(&self) -> u64 {
+        if !self.no_space || self.segments.count(SegmentState::Ready) > 0 {
+            return 0;
+        }
+        let Some(active) = &self.active else { return 0 };
+        let bytes = self.segments.get(active.slot).bytes;
+        EMERGENCY_BYTES.min(bytes / 4) / PAGE_BYTES as u64
+    }
+
+    pub(crate) fn say_full(&mut self, events: &mut VecDeque<LogEvent>) {
+        if !self.full_said {
+            self.full_said = true;
+            events.push_back(LogEvent::DiskFull(true));
+        }
+    }
+
+    pub(crate) fn reads_in_flight(&self) -> usize {
+        self.pending
+            .iter()
+            .filter(|(_, pending)| matches!(pending, Pending::Read(_)))
+            .count()
+    }
+
+    fn has_records(&self) -> bool {
+        self.gather.open.has_records() || self.gather.closed.iter().any(Batch::has_records)
+    }
+
+    fn has_commit_work(&self) -> bool {
+        !self.gather.open.is_empty()
+            || !self.gather.closed.is_empty()
+            || self.writing.is_some()
+            || self.checkpoint.is_active()
+            || self.mark_wanted
+    }
+}
 
 impl Log {
-    pub(crate) fn epoch(&self) -> u32 { 0 }
-    pub(crate) fn append_stored(&mut self, _: TopicSlot, _: &NewEntry<'_>, _: u64) -> Result<Appended, Refused> { Err(Refused::NoDisk) }
-    pub(crate) fn trim_stored(&mut self, _: TopicSlot, _: u64) {}
-    pub(crate) fn attach_recovered(&mut self, _: TopicSlot) {}
-    /// x
-    pub fn fetch(&mut self, _slot: TopicSlot, _ordinal: u64, _want_entries: u32, _read_ahead_bytes: u64) -> Fetch { Fetch::NotNeeded }
-    /// x
-    pub fn open_sub(&mut self, _slot: TopicSlot, _sub: SubKey, _mark_delete: Option<Position>) -> Ticket { Ticket(0) }
-    /// x
-    pub fn drop_sub(&mut self, _slot: TopicSlot, _sub: SubKey) {}
-    /// x
-    pub fn ack_record(&mut self, _slot: TopicSlot, _sub: SubKey, _delta: AckDelta<'_>) -> Ticket { Ticket(0) }
-    /// x
-    pub fn cursor(&self, _slot: TopicSlot, _sub: SubKey) -> Option<CursorState> { None }
-    /// x
-    pub fn commit_soon(&mut self) {}
-    /// x
-    pub fn flush_turn(&mut self, _now_ns: u64) {}
-    /// x
-    pub fn poll_op(&mut self) -> Option<DiskOp> { None }
-    /// x
-    pub fn on_done(&mut self, _done: DiskDone) {}
-    /// x
-    pub fn poll_event(&mut self) -> Option<LogEvent> { self.events.pop_front() }
-    /// x
-    pub fn done_through(&self, _durability: Durability) -> Ticket { Ticket(0) }
-    /// x
-    pub fn close_mark(&mut self) {}
-    /// x
-    pub fn idle(&self) -> bool { true }
-    /// x
-    pub fn next_deadline(&self) -> Option<u64> { None }
-    /// x
-    pub fn stats(&self) -> LogStats { LogStats::default() }
-    /// x
-    pub fn forget_unopened(&mut self) {}
-    /// x
-    pub fn poisoned(&self) -> Option<&DiskError> { None }
+    /// The end of a turn: gives lent memory a look, closes the batch if its commit is due, and
+    /// lets at most one slice of `slice_bytes` be written.
+    pub fn flush_turn(&mut self, now_ns: u64) {
+        self.settle_memory();
+        self.pool.look_at_lent();
+        let Some(mut store) = self.store.take() else {
+            return;
+        };
+        store.now_ns = now_ns;
+        store.may_write = true;
+        self.free_consumed(&mut store);
+        self.keep_spares(&mut store);
+        if store.poisoned.is_none() {
+            store.close_if_due();
+            self.pump(&mut store);
+        }
+        if store.full_said && (!store.no_space || store.has_room_for(store.gather.batch_bytes_max))
+        {
+            store.full_said = false;
+            self.events.push_back(LogEvent::DiskFull(false));
+        }
+        if self.starved
+            && store.gather.held_bytes < self.options.gather_bytes_max / 2
+            && self.pool.lent_bytes() < self.options.lent_bytes_max
+            && self.has_read_buffer(now_ns)
+        {
+            self.starved = false;
+            self.events.push_back(LogEvent::Room);
+        }
+        self.store = Some(store);
+    }
+
+    /// The next operation for the shell; answered by [`Log::on_done`].
+    pub fn poll_op(&mut self) -> Option<DiskOp> {
+        self.store.as_mut()?.ops.pop_front()
+    }
+
+    /// What changed for the broker.
+    pub fn poll_event(&mut self) -> Option<LogEvent> {
+        let event = self.events.pop_front()?;
+        if let LogEvent::Ready(slot) = event
+            && let Some(live) = self.topics[slot.0 as usize].live.as_deref_mut()
+        {
+            live.ready_said = false;
+        }
+        Some(event)
+    }
+
+    /// Everything with a ticket up to this one has this durability. Ticket 0 before the first.
+    #[must_use]
+    pub fn done_through(&self, durability: Durability) -> Ticket {
+        let Some(store) = &self.store else {
+            return Ticket(0);
+        };
+        match durability {
+            Durability::Memory => Ticket(store.gather.open.ticket),
+            Durability::Written => Ticket(store.done_written),
+            Durability::Synced => Ticket(store.done_synced),
+        }
+    }
+
+    /// An orderly stop: what is gathered is committed, then a block says that all of it is synced.
+    /// Done when [`Log::idle`]; append nothing afterwards.
+    pub fn close_mark(&mut self) {
+        if let Some(store) = &mut self.store
+            && store.closing == Closing::No
+        {
+            store.closing = Closing::Wanted;
+        }
+    }
+
+    /// True if nothing is gathered, being written, waiting for its sync, or being read. Spares in
+    /// the making do not count.
+    #[must_use]
+    pub fn idle(&self) -> bool {
+        let Some(store) = &self.store else {
+            return true;
+        };
+        if store.poisoned.is_some() {
+            return store.pending.is_empty();
+        }
+        !store.has_commit_work()
+            && store.closing != Closing::Wanted
+            && store.sync.is_none()
+            && store.unsynced_wants == 0
+            && store.reads_in_flight() == 0
+    }
+
+    /// When `flush_turn` should be called again although nothing happens, monotonic nanoseconds;
+    /// a time that has passed means at once.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<u64> {
+        let store = self.store.as_deref()?;
+        if store.poisoned.is_some() {
+            return None;
+        }
+        let mut deadline = None;
+        let mut at = |ns: u64| deadline = Some(deadline.map_or(ns, |old: u64| old.min(ns)));
+        let writes = store
+            .writing
+            .as_ref()
+            .is_none_or(|writing| !writing.in_flight);
+        let blocked = store.waiting_segment && (store.no_space || store.segments.ready().is_none());
+        if blocked && store.no_space && store.has_records() {
+            at(store.now_ns.saturating_add(self.options.ack_delay_ns));
+        }
+        if writes && !blocked {
+            let more = store.writing.is_some()
+                || !store.gather.closed.is_empty()
+                || store.checkpoint.is_active()
+                || store.mark_wanted
+                || store.closing == Closing::Wanted && store.sync.is_none();
+            if more || store.is_due() {
+                at(store.now_ns);
+            } else if !store.gather.open.is_empty() && store.gather.open.groups.is_empty() {
+                at(store
+                    .last_commit_ns
+                    .saturating_add(self.options.ack_delay_ns));
+            }
+        }
+        if store.no_space && store.segments.count(SegmentState::Coming) == 0 {
+            at(store.retry_create_ns);
+        }
+        if self.starved {
+            at(store.now_ns.saturating_add(STARVED_LOOK_NS));
+        }
+        deadline
+    }
+
+    /// The error that poisoned the log, if one did.
+    #[must_use]
+    pub fn poisoned(&self) -> Option<&DiskError> {
+        self.store.as_ref()?.poisoned.as_ref()
+    }
+
+    /// Tells the log what came of an operation.
+    pub fn on_done(&mut self, done: DiskDone) {
+        let Some(mut store) = self.store.take() else {
+            return;
+        };
+        if let Some(index) = store.pending.iter().position(|&(id, _)| id == done.id) {
+            let (id, pending) = store.pending.swap_remove(index);
+            match pending {
+                Pending::Write {
+                    segment,
+                    offset,
+                    len,
+                    again,
+                } => {
+                    self.on_written(&mut store, (segment, offset, len, again), done);
+                }
+                Pending::Sync => self.on_synced(&mut store, id, done.result),
+                Pending::Read(plan) => self.on_read(&mut store, plan, done),
+                Pending::Create { slot, .. } => self.on_created(&mut store, slot, &done.result),
+                Pending::Recycle { from, to } => {
+                    self.on_recycled(&mut store, from, to, &done.result);
+                }
+                Pending::Unlink { slot } => {
+                    store.segments.remove(slot);
+                    store.stats.segments_unlinked += 1;
+                }
+                Pending::Forget => {}
+            }
+        }
+        self.store = Some(store);
+    }
+
+    pub(crate) fn epoch(&self) -> u32 {
+        self.store.as_ref().map_or(0, |store| store.chain.epoch)
+    }
+
+    /// Emits the next slice if this turn may, and a sync if none is in flight.
+    fn pump(&mut self, store: &mut Store) {
+        if store.may_write && store.writing.is_none() {
+            self.next_block(store);
+        }
+        if store.may_write
+            && let Some(writing) = &store.writing
+            && !writing.in_flight
+        {
+            store.may_write = false;
+            store.emit_slice(self.options.slice_bytes as usize);
+        }
+        // While the last slice of a block is being written, its sync waits for it.
+        let last_slice = store
+            .writing
+            .as_ref()
+            .is_some_and(|writing| writing.pieces.is_empty());
+        if !last_slice {
+            store.start_sync(self.options.gather_bytes_max / 4);
+        }
+    }
+
+    /// Lays out the next block: a batch, a part of a checkpoint, a mark, or a seal.
+    fn next_block(&mut self, store: &mut Store) {
+        if store.gather.closed.is_empty() {
+            let carrier = store.checkpoint.is_active() || store.mark_wanted;
+            if !carrier {
+                return;
+            }
+            store.gather.close();
+        }
+        let Some(batch) = store.gather.closed.front() else {
+            return;
+        };
+        let is_data = !batch.groups.is_empty();
+        let entries = batch.groups.iter().map(|group| group.count as usize).sum();
+        let (bytes, groups) = (batch.encoded_bytes(), batch.groups.len());
+        let pages = format::pages(bytes);
+        let reserve = if is_data { store.reserve_pages() } else { 0 };
+        if store.active.is_none() {
+            let Some(slot) = store.take_spare(is_data) else {
+                return self.block_waits(store, is_data);
+            };
+            store.activate(slot);
+        }
+        if !store.fits(pages, groups, entries, reserve) {
+            let Some(next) = store.take_spare(is_data) else {
+                return self.block_waits(store, is_data);
+            };
+            return self.seal(store, next);
+        }
+        store.waiting_segment = false;
+        let Some(mut batch) = store.gather.closed.pop_front() else {
+            return;
+        };
+        for index in 0..batch.groups.len() {
+            let group = batch.groups[index];
+            let topic = &self.topics[group.slot.0 as usize];
+            if topic.generation == group.generation
+                && topic.live.as_deref().is_some_and(|live| {
+                    live.in_open(group.first)
+                        || live.in_open(group.first + u64::from(group.count) - 1)
+                })
+            {
+                self.freeze(group.slot, false);
+            }
+        }
+        let part = store.checkpoint_part(&self.topics, bytes, (groups, entries));
+        self.lay_out(store, &mut batch, part);
+        store.finish_layout(batch, part);
+    }
+
+    fn lay_out(&mut self, store: &mut Store, batch: &mut Batch, part: Part) {
+        let Some(active) = &mut store.active else {
+            return;
+        };
+        let max = batch.encoded_bytes() + store.scratch.len();
+        let len = format::pages(max) * PAGE_BYTES;
+        let mut buffer = store.buffers.pop().unwrap_or_else(|| PageBuf::new(len));
+        buffer.set_len(len);
+        let segment = store.segments.get(active.slot).id;
+        let plan = BlockPlan {
+            chain: store.chain,
+            segment,
+            segment_slot: active.slot,
+            page: active.page,
+            next_ledger: self.next_ledger,
+            part_sections: part.sections,
+        };
+        let ids = &store.segments;
+        let laid = encode_block(
+            &mut buffer,
+            &plan,
+            batch,
+            &mut self.topics,
+            |slot| ids.get(slot).id.0,
+            &store.scratch,
+            &mut active.footer,
+        );
+        active
+            .footer
+            .note_block(store.chain.next_seq, store.chain.prev_crc);
+        let slot = active.slot;
+        let at = store.segments.get_mut(slot);
+        at.live += laid.entries;
+        if at.first_seq == 0 {
+            at.first_seq = store.chain.next_seq;
+        }
+        at.last_seq = store.chain.next_seq;
+        store.stats.entries_written += laid.entries;
+        store.stats.body_bytes_written += laid.body_bytes;
+        store.chain.prev_crc = laid.crc;
+        let offset = u64::from(active.page) * PAGE_BYTES as u64;
+        active.page += (buffer.len() / PAGE_BYTES) as u32;
+        for &freed in &batch.freed {
+            store.segments.get_mut(freed).freed_seq = store.chain.next_seq;
+        }
+        store.start_writing(slot, VecDeque::from([(offset, buffer)]), false);
+    }
+
+    /// Writes footer and trailer of the active segment; `next` becomes active afterwards.
+    fn seal(&mut self, store: &mut Store, next: u32) {
+        store.waiting_segment = false;
+        let Some(active) = store.active.take() else {
+            return;
+        };
+        let segment = store.segments.get(active.slot).clone();
+        let next_id = store.segments.get(next).id;
+        let mut sections = std::mem::take(&mut store.scratch);
+        sections.clear();
+        let count = active.footer.encode(next_id.0, &mut sections);
+        let used = format::BLOCK_HEADER_BYTES + sections.len();
+        let mut footer = store.take_buffer(format::pages(used) * PAGE_BYTES);
+        let mut trailer = store.take_buffer(PAGE_BYTES);
+        let plan = BlockPlan {
+            chain: store.chain,
+            segment: segment.id,
+            segment_slot: active.slot,
+            page: active.page,
+            next_ledger: self.next_ledger,
+            part_sections: count,
+        };
+        let crc = encode_seal(&mut footer, &mut trailer, &plan, &sections);
+        store.scratch = sections;
+        let seq = store.chain.next_seq;
+        store.chain.prev_crc = crc;
+        let at = store.segments.get_mut(active.slot);
+        at.last_seq = seq;
+        if at.first_seq == 0 {
+            at.first_seq = seq;
+        }
+        let offset = u64::from(active.page) * PAGE_BYTES as u64;
+        let last_page = segment.bytes - PAGE_BYTES as u64;
+        let pieces = VecDeque::from([(offset, footer), (last_page, trailer)]);
+        store.start_writing(active.slot, pieces, true);
+        store.segments.get_mut(active.slot).state = SegmentState::Sealed;
+        store.segments.get_mut(next).state = SegmentState::Active;
+        let mut footer = active.footer;
+        footer.clear();
+        store.active = Some(Active {
+            slot: next,
+            page: 1,
+            footer,
+        });
+        store.stats.segments_sealed += 1;
+    }
+
+    /// The block has no segment to go to: have one made at once, and if the disk is full let the
+    /// records of the blocks that wait go ahead, so that acks can free space.
+    fn block_waits(&mut self, store: &mut Store, is_data: bool) {
+        store.waiting_segment = true;
+        if !store.no_space {
+            self.hurry_spare(store);
+            return;
+        }
+        store.say_full(&mut self.events);
+        let waited = store.now_ns.saturating_sub(store.last_commit_ns) >= store.ack_delay_ns;
+        if is_data && (waited || store.gather.soon) && store.let_records_ahead() {
+            self.next_block(store);
+        }
+    }
+}
+
+/// How often a log somebody waits for looks whether foreign threads gave memory back.
+const STARVED_LOOK_NS: u64 = 1_000_000;
+
+/// A segment that is about to be made.
+pub(crate) fn coming(id: SegmentId, bytes: u64) -> Segment {
+    Segment::new(id, bytes, SegmentState::Coming)
 }

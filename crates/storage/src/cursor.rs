@@ -34,7 +34,10 @@ impl CursorState {
     /// Every position of the acked stretches, whether its entry still exists or not.
     pub fn acked_positions(&self) -> impl Iterator<Item = Position> {
         self.acked.iter().flat_map(|&(first, count)| {
-            (0..count).map(move |at| Position { ledger: first.ledger, entry: first.entry + at })
+            (0..count).map(move |at| Position {
+                ledger: first.ledger,
+                entry: first.entry + at,
+            })
         })
     }
 }
@@ -57,8 +60,12 @@ pub(crate) struct Sub {
     /// Word `i` has the bits of ordinals `64 * (first_word + i)` and up.
     first_word: u64,
     words: VecDeque<u64>,
-    /// Commit whose list of moved marks has this subscription already.
-    pub(crate) listed: u64,
+    /// Commit whose list of moved marks has this subscription already, and where in it.
+    pub(crate) listed: (u64, u32),
+    /// Commit of its last change.
+    pub(crate) ticket: u64,
+    /// The broker has asked for it; others are forgotten by `forget_unopened`.
+    pub(crate) opened: bool,
 }
 
 impl Subs {
@@ -72,25 +79,34 @@ impl Subs {
         Some(&self.list[index])
     }
 
-    /// Adds a subscription; false if it is there.
-    pub(crate) fn insert(&mut self, sub: Sub) -> bool {
-        match self.list.binary_search_by_key(&sub.key, |other| other.key) {
-            Ok(_) => false,
-            Err(at) => {
-                self.list.insert(at, sub);
-                true
+    /// Adds a subscription that is not there.
+    pub(crate) fn insert(&mut self, sub: Sub) {
+        if let Err(at) = self.list.binary_search_by_key(&sub.key, |other| other.key) {
+            self.list.insert(at, sub);
+        }
+    }
+
+    pub(crate) fn remove(&mut self, key: SubKey) {
+        if let Ok(at) = self.list.binary_search_by_key(&key, |sub| sub.key) {
+            self.list.remove(at);
+        }
+    }
+
+    /// The topic is trimmed: what was stored up to `at` is passed by every subscription, acked or
+    /// expired. Noted while the position is still known.
+    pub(crate) fn pass(&mut self, at: Position, mark: u64) {
+        for sub in &mut self.list {
+            if mark > sub.mark {
+                sub.mark = mark;
+                sub.mark_at = sub.mark_at.max(Some(at));
+                sub.drop_passed();
             }
         }
     }
 
-    pub(crate) fn remove(&mut self, key: SubKey) -> bool {
-        match self.list.binary_search_by_key(&key, |sub| sub.key) {
-            Ok(at) => {
-                self.list.remove(at);
-                true
-            }
-            Err(_) => false,
-        }
+    /// Removes what the broker has not asked for.
+    pub(crate) fn retain_opened(&mut self) {
+        self.list.retain(|sub| sub.opened);
     }
 
     /// The subscription with the smallest key above `after`; `None` starts at the first.
@@ -102,7 +118,16 @@ impl Subs {
 
 impl Sub {
     pub(crate) fn new(key: SubKey, mark_at: Option<Position>, mark: u64) -> Sub {
-        Sub { key, mark_at, mark, first_word: mark / 64, words: VecDeque::new(), listed: 0 }
+        Sub {
+            key,
+            mark_at,
+            mark,
+            first_word: mark / 64,
+            words: VecDeque::new(),
+            listed: (0, 0),
+            ticket: 0,
+            opened: false,
+        }
     }
 
     /// Everything below `mark` is acked. False if that was known.
@@ -181,7 +206,9 @@ impl Sub {
     pub(crate) fn next_acked(&self, from: u64, most: u64) -> Option<(u64, u64)> {
         let mut at = from.max(self.mark);
         let first = loop {
-            let word = self.words.get(usize::try_from(at / 64 - self.first_word).ok()?)?;
+            let word = self
+                .words
+                .get(usize::try_from(at / 64 - self.first_word).ok()?)?;
             let rest = word >> (at % 64);
             if rest != 0 {
                 break at + u64::from(rest.trailing_zeros());
@@ -201,7 +228,20 @@ impl Sub {
         Some((first, (end - first).min(most)))
     }
 
+    /// The bits of 64 ordinals from `ordinal` on, which is not below the mark.
+    pub(crate) fn bits_at(&self, ordinal: u64) -> u64 {
+        let at = (ordinal / 64 - self.first_word) as usize;
+        let low = self.words.get(at).copied().unwrap_or(0) >> (ordinal % 64);
+        let high = self.words.get(at + 1).copied().unwrap_or(0);
+        if ordinal.is_multiple_of(64) {
+            low
+        } else {
+            low | high << (64 - ordinal % 64)
+        }
+    }
+
     /// Bytes of the bitmap.
+    #[cfg(test)]
     pub(crate) fn bitmap_bytes(&self) -> usize {
         self.words.len() * 8
     }
@@ -287,7 +327,12 @@ mod tests {
 
     fn ledgers() -> LedgerList {
         let mut list = LedgerList::default();
-        list.push(LedgerRun { ledger: 1, epoch: 1, first_entry: 0, first_ordinal: 0 });
+        list.push(LedgerRun {
+            ledger: 1,
+            epoch: 1,
+            first_entry: 0,
+            first_ordinal: 0,
+        });
         list
     }
 

@@ -126,7 +126,10 @@ pub(crate) fn decode_entry(bytes: &[u8]) -> Option<StoredEntry> {
         return None;
     }
     let meta = EntryMeta {
-        position: Position { ledger: u64_at(8), entry: u64_at(16) },
+        position: Position {
+            ledger: u64_at(8),
+            entry: u64_at(16),
+        },
         offset: ENTRY_HEADER_BYTES as u32,
         bytes: body_bytes,
         messages: u32_at(28),
@@ -137,5 +140,8 @@ pub(crate) fn decode_entry(bytes: &[u8]) -> Option<StoredEntry> {
         arrived_ns: 0,
         appended_ns: 0,
     };
-    Some(StoredEntry { meta, epoch: u32_at(24) })
+    Some(StoredEntry {
+        meta,
+        epoch: u32_at(24),
+    })
 }

@@ -27,15 +27,27 @@ pub(crate) struct Index {
 
 impl Index {
     pub(crate) fn push_pending(&mut self, bytes: u32, messages: u32) {
-        self.spots.push_back(Spot { segment: Spot::PENDING, offset: 0, bytes, messages });
+        self.spots.push_back(Spot {
+            segment: Spot::PENDING,
+            offset: 0,
+            bytes,
+            messages,
+        });
     }
 
+    /// The index of a recovered topic: ordinals count from 0.
+    pub(crate) fn from_spots(spots: VecDeque<Spot>) -> Index {
+        Index { spots, first: 0 }
+    }
+
+    #[cfg(test)]
     pub(crate) fn push(&mut self, spot: Spot) {
         self.spots.push_back(spot);
     }
 
     pub(crate) fn get(&self, ordinal: u64) -> Option<&Spot> {
-        self.spots.get(usize::try_from(ordinal.checked_sub(self.first)?).ok()?)
+        self.spots
+            .get(usize::try_from(ordinal.checked_sub(self.first)?).ok()?)
     }
 
     pub(crate) fn place(&mut self, ordinal: u64, segment: u32, offset: u32) {
@@ -57,6 +69,10 @@ impl Index {
 
     pub(crate) fn messages_from(&self, ordinal: u64) -> u64 {
         let skip = usize::try_from(ordinal.saturating_sub(self.first)).unwrap_or(usize::MAX);
-        self.spots.iter().skip(skip).map(|spot| u64::from(spot.messages)).sum()
+        self.spots
+            .iter()
+            .skip(skip)
+            .map(|spot| u64::from(spot.messages))
+            .sum()
     }
 }

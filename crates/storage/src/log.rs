@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::block::{Block, BlockKind, BlockPool, class_charge, class_for};
 use crate::commit::Store;
-use crate::entry::{Durability, NewEntry, Ticket, TopicKey, TopicSlot};
+use crate::entry::{Durability, EntryMeta, NewEntry, Ticket, TopicKey, TopicSlot};
 use crate::op::{DiskError, SegmentId};
 use crate::options::Options;
 use crate::position::Position;
@@ -105,10 +105,14 @@ pub struct Log {
     pub(crate) pool: BlockPool,
     pub(crate) tail: TailList,
     pub(crate) next_ledger: u64,
-    memory_bytes: u64,
-    /// Somebody was told `NoMemory` or `NoBuffer` and waits for `Room`.
+    pub(crate) memory_bytes: u64,
+    /// Somebody was told `NoMemory` for a memory topic and waits for `Room`.
+    starved_memory: bool,
+    /// Somebody was told `NoMemory` or `NoBuffer` for a durable topic and waits for `Room`.
     pub(crate) starved: bool,
     pub(crate) events: VecDeque<LogEvent>,
+    /// Metas of the range being checked; kept for its memory.
+    pub(crate) read_scratch: Vec<EntryMeta>,
     /// The durable half; `None` in a log without a disk.
     pub(crate) store: Option<Box<Store>>,
 }
@@ -117,7 +121,11 @@ pub struct Log {
 const MEMORY_FREE_MIN: u64 = 8 << 20;
 
 fn block_kind(in_memory: bool, class: u8) -> BlockKind {
-    if in_memory { BlockKind::Memory(class) } else { BlockKind::Tail(class) }
+    if in_memory {
+        BlockKind::Memory(class)
+    } else {
+        BlockKind::Tail(class)
+    }
 }
 
 impl Log {
@@ -141,8 +149,10 @@ impl Log {
             tail: TailList::default(),
             next_ledger: 1,
             memory_bytes: 0,
+            starved_memory: false,
             starved: false,
             events: VecDeque::new(),
+            read_scratch: Vec::new(),
             store,
         }
     }
@@ -158,7 +168,12 @@ impl Log {
                 slot
             }
             None => {
-                self.topics.push(Topic { key, durability, generation: 0, live: None });
+                self.topics.push(Topic {
+                    key,
+                    durability,
+                    generation: 0,
+                    live: None,
+                });
                 (self.topics.len() - 1) as u32
             }
         };
@@ -170,6 +185,7 @@ impl Log {
     /// topic afterwards; what deliveries hold stays valid.
     pub fn drop_topic(&mut self, slot: TopicSlot) {
         let end = self.end(slot);
+        self.forget_topic(slot);
         self.let_go(slot, end);
         let topic = &mut self.topics[slot.0 as usize];
         topic.generation = topic.generation.wrapping_add(1);
@@ -199,7 +215,11 @@ impl Log {
             && live.has_room(entry.body.len())
         {
             let (ordinal, position) = live.push(entry, now_ns);
-            return Ok(Appended { ordinal, position, ticket: Ticket(0) });
+            return Ok(Appended {
+                ordinal,
+                position,
+                ticket: Ticket(0),
+            });
         }
         self.append_slow(slot, entry, now_ns)
     }
@@ -223,7 +243,11 @@ impl Log {
     pub fn ready_end(&self, slot: TopicSlot) -> u64 {
         let topic = &self.topics[slot.0 as usize];
         let Some(live) = &topic.live else { return 0 };
-        if topic.durability == Durability::Memory { live.end } else { live.ready }
+        if topic.durability == Durability::Memory {
+            live.end
+        } else {
+            live.ready
+        }
     }
 
     /// Position of a live ordinal.
@@ -240,15 +264,21 @@ impl Log {
     #[must_use]
     pub fn ordinal(&self, slot: TopicSlot, position: Position) -> Option<u64> {
         let live = self.live(slot)?;
-        live.ledgers.ordinal(position, live.end).filter(|&ordinal| ordinal >= live.first)
+        live.ledgers
+            .ordinal(position, live.end)
+            .filter(|&ordinal| ordinal >= live.first)
     }
 
     /// Ordinal of the first live entry behind this position, which may be trimmed, lost or not
     /// there yet; `end` if there is none. Where a cursor with this mark-delete goes on.
     #[must_use]
     pub fn ordinal_after(&self, slot: TopicSlot, position: Position) -> u64 {
-        let Some(live) = self.live(slot) else { return 0 };
-        live.ledgers.ordinal_after(position, live.first, live.end).max(live.first)
+        let Some(live) = self.live(slot) else {
+            return 0;
+        };
+        live.ledgers
+            .ordinal_after(position, live.first, live.end)
+            .max(live.first)
     }
 
     /// Position of the last entry appended or recovered; `None` if there never was one (in this
@@ -282,18 +312,33 @@ impl Log {
     /// Messages in live entries from `ordinal` on. Walks them: for statistics, not for each turn.
     #[must_use]
     pub fn backlog_messages(&self, slot: TopicSlot, ordinal: u64) -> u64 {
-        let Some(live) = self.live(slot) else { return 0 };
+        let Some(live) = self.live(slot) else {
+            return 0;
+        };
         if self.topics[slot.0 as usize].durability != Durability::Memory {
             return live.index.messages_from(ordinal.max(live.first));
         }
         let from = ordinal.max(live.first);
         let in_metas = |block: &Block, first: u64| -> u64 {
             let skip = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
-            block.metas().iter().skip(skip).map(|meta| u64::from(meta.messages)).sum()
+            block
+                .metas()
+                .iter()
+                .skip(skip)
+                .map(|meta| u64::from(meta.messages))
+                .sum()
         };
-        let frozen: u64 =
-            live.blocks.iter().map(|block| in_metas(&block.block, block.first)).sum();
-        frozen + if live.shell.is_some() { in_metas(&live.open, live.open_first) } else { 0 }
+        let frozen: u64 = live
+            .blocks
+            .iter()
+            .map(|block| in_metas(&block.block, block.first))
+            .sum();
+        frozen
+            + if live.shell.is_some() {
+                in_metas(&live.open, live.open_first)
+            } else {
+                0
+            }
     }
 
     /// Where an entry is. Freezes the open block if the entry is in it.
@@ -301,7 +346,9 @@ impl Log {
         if self.live(slot).is_some_and(|live| live.in_open(ordinal)) {
             self.freeze(slot, false);
         }
-        let Some(live) = self.topics[slot.0 as usize].live.as_deref() else { return Place::Gone };
+        let Some(live) = self.topics[slot.0 as usize].live.as_deref() else {
+            return Place::Gone;
+        };
         if ordinal < live.first || ordinal >= live.end {
             return Place::Gone;
         }
@@ -315,7 +362,11 @@ impl Log {
         if live.failed.contains(&ordinal) {
             return Place::Failed;
         }
-        if live.is_reading(ordinal) { Place::Reading } else { Place::OnDisk }
+        if live.is_reading(ordinal) {
+            Place::Reading
+        } else {
+            Place::OnDisk
+        }
     }
 
     /// The longest run of consecutive ready ordinals from `ordinal` on in consecutive slots of one
@@ -344,7 +395,11 @@ impl Log {
             self.tail.touch(block.node);
         }
         let count = (block.end().min(ready) - ordinal).min(u64::from(max_entries)) as u32;
-        Some((Arc::clone(&block.block), (ordinal - block.first) as u32, count))
+        Some((
+            Arc::clone(&block.block),
+            (ordinal - block.first) as u32,
+            count,
+        ))
     }
 
     /// All subscriptions have consumed what is below `before`: index and blocks let go of it, and
@@ -352,7 +407,9 @@ impl Log {
     /// when it is done.
     pub fn trim(&mut self, slot: TopicSlot, before: u64) {
         let topic = &mut self.topics[slot.0 as usize];
-        let Some(live) = topic.live.as_deref_mut() else { return };
+        let Some(live) = topic.live.as_deref_mut() else {
+            return;
+        };
         let before = before.min(live.end);
         if topic.durability == Durability::Memory {
             self.let_go(slot, before);
@@ -384,7 +441,11 @@ impl Log {
         self.make_room(slot, entry.body.len(), durability)?;
         let live = self.open_live(slot);
         let (ordinal, position) = live.push(entry, now_ns);
-        Ok(Appended { ordinal, position, ticket: Ticket(0) })
+        Ok(Appended {
+            ordinal,
+            position,
+            ticket: Ticket(0),
+        })
     }
 
     /// Sees to an open block with room for the body, and to an open ledger.
@@ -402,14 +463,17 @@ impl Log {
                 self.pool.look_at_lent();
                 self.settle_memory();
                 if self.memory_bytes + charge > self.options.memory_backlog_bytes {
-                    self.starved = true;
+                    self.starved_memory = true;
                     return Err(Refused::NoMemory);
                 }
             }
             self.freeze(slot, true);
-            let shell = self.pool.take(class);
+            if !in_memory {
+                self.evict_tail();
+            }
+            let (shell, class) = self.pool.take(class);
             if in_memory {
-                self.memory_bytes += charge;
+                self.memory_bytes += class_charge(class);
             }
             let old = self.open_live(slot).set_open(shell, class);
             if let Some((shell, class)) = old {
@@ -432,17 +496,32 @@ impl Log {
     pub(crate) fn freeze(&mut self, slot: TopicSlot, full: bool) {
         let topic = &mut self.topics[slot.0 as usize];
         let in_memory = topic.durability == Durability::Memory;
-        let Some(live) = topic.live.as_deref_mut() else { return };
-        let Some((block, first, class)) = live.freeze(full) else { return };
+        let Some(live) = topic.live.as_deref_mut() else {
+            return;
+        };
+        let Some((block, first, class)) = live.freeze(full) else {
+            return;
+        };
         let kind = block_kind(in_memory, class);
-        let node =
-            if in_memory { NO_NODE } else { self.tail.push(slot, first, class_charge(class)) };
-        live.blocks.push_back(BlockRef { first, count: block.len(), node, kind, block });
+        let node = if in_memory {
+            NO_NODE
+        } else {
+            self.tail.push(slot, first, class_charge(class))
+        };
+        live.blocks.push_back(BlockRef {
+            first,
+            count: block.len(),
+            node,
+            kind,
+            block,
+        });
     }
 
     /// Moves the topic's `first` and gives back the blocks that end at or below it.
     pub(crate) fn let_go(&mut self, slot: TopicSlot, before: u64) {
-        let Some(live) = self.topics[slot.0 as usize].live.as_deref_mut() else { return };
+        let Some(live) = self.topics[slot.0 as usize].live.as_deref_mut() else {
+            return;
+        };
         if before <= live.first {
             return;
         }
@@ -463,11 +542,25 @@ impl Log {
         live.ledgers.trim(live.first);
     }
 
+    /// Lets the oldest blocks of durable topics go that are stored and ready, down to `tail_bytes`.
+    fn evict_tail(&mut self) {
+        while self.tail.tail_bytes() > self.options.tail_bytes
+            && let Some(node) = self.tail.oldest_tail()
+            && let Some(live) = self.topics[node.slot.0 as usize].live.as_deref_mut()
+            && let Some(index) = live.block_index(node.first)
+            && live.blocks[index].end() <= live.ready
+            && let Some(block) = live.blocks.remove(index)
+        {
+            self.tail.remove(block.node);
+            self.pool.put(block.block, block.kind);
+        }
+    }
+
     /// Takes note of memory that came home, and says so to whoever waits for it.
     pub(crate) fn settle_memory(&mut self) {
         self.memory_bytes -= self.pool.take_memory_home();
-        if self.starved && self.memory_bytes < self.options.memory_backlog_bytes / 8 * 7 {
-            self.starved = false;
+        if self.starved_memory && self.memory_bytes < self.options.memory_backlog_bytes / 8 * 7 {
+            self.starved_memory = false;
             self.events.push_back(LogEvent::Room);
         }
     }

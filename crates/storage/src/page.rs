@@ -30,7 +30,10 @@ impl PageBuf {
     /// If `start + len` lies behind the end of `bytes`.
     #[must_use]
     pub fn from_parts(bytes: Vec<u8>, start: usize, len: usize) -> PageBuf {
-        assert!(start + len <= bytes.len(), "the window must lie within the bytes");
+        assert!(
+            start + len <= bytes.len(),
+            "the window must lie within the bytes"
+        );
         PageBuf { bytes, start, len }
     }
 
@@ -92,7 +95,11 @@ mod tests {
         buffer.as_mut_slice().fill(7);
         buffer.set_len(5 * PAGE_BYTES);
         assert_eq!(buffer.as_slice().as_ptr().align_offset(PAGE_BYTES), 0);
-        assert!(buffer.as_slice()[..PAGE_BYTES].iter().all(|&byte| byte == 7));
+        assert!(
+            buffer.as_slice()[..PAGE_BYTES]
+                .iter()
+                .all(|&byte| byte == 7)
+        );
         let (bytes, start, len) = buffer.into_parts();
         let again = PageBuf::from_parts(bytes, start, len);
         assert_eq!(again.as_slice().as_ptr().align_offset(PAGE_BYTES), 0);

@@ -43,46 +43,65 @@ pub(crate) struct LedgerList {
 impl LedgerList {
     pub(crate) fn push(&mut self, run: LedgerRun) {
         if let Some(last) = self.runs.back() {
-            debug_assert!(last.first_ordinal < run.first_ordinal, "an empty run was left behind");
+            debug_assert!(
+                last.first_ordinal < run.first_ordinal,
+                "an empty run was left behind"
+            );
             debug_assert!((last.ledger, last.first_entry) < (run.ledger, run.first_entry));
         }
         self.runs.push_back(run);
     }
 
-    pub(crate) fn last(&self) -> Option<&LedgerRun> {
-        self.runs.back()
-    }
-
     /// The run of an ordinal; `None` if it was trimmed.
     pub(crate) fn run_of(&self, ordinal: u64) -> Option<&LedgerRun> {
-        let after = self.runs.partition_point(|run| run.first_ordinal <= ordinal);
+        let after = self
+            .runs
+            .partition_point(|run| run.first_ordinal <= ordinal);
         self.runs.get(after.checked_sub(1)?)
     }
 
     pub(crate) fn position(&self, ordinal: u64) -> Option<Position> {
         let run = self.run_of(ordinal)?;
         let entry = run.first_entry + (ordinal - run.first_ordinal);
-        Some(Position { ledger: run.ledger, entry })
+        Some(Position {
+            ledger: run.ledger,
+            entry,
+        })
     }
 
     /// The ordinal of exactly this position, if it is there.
     pub(crate) fn ordinal(&self, at: Position, end: u64) -> Option<u64> {
         let index = self.index_at_or_before(at)?;
         let run = &self.runs[index];
+        if run.ledger != at.ledger {
+            return None;
+        }
         let ordinal = run.first_ordinal.checked_add(at.entry - run.first_entry)?;
-        (run.ledger == at.ledger && ordinal < self.run_end(index, end)).then_some(ordinal)
+        (ordinal < self.run_end(index, end)).then_some(ordinal)
     }
 
     /// The ordinal of the first entry behind `at`: a position that was trimmed, or that lies in a
     /// gap, counts as passed.
     pub(crate) fn ordinal_after(&self, at: Position, first: u64, end: u64) -> u64 {
-        let Some(index) = self.index_at_or_before(at) else { return first };
+        let Some(index) = self.index_at_or_before(at) else {
+            return first;
+        };
         let run = &self.runs[index];
         let run_end = self.run_end(index, end);
         if run.ledger != at.ledger {
             return run_end;
         }
-        run.first_ordinal.saturating_add(at.entry - run.first_entry).saturating_add(1).min(run_end)
+        run.first_ordinal
+            .saturating_add(at.entry - run.first_entry)
+            .saturating_add(1)
+            .min(run_end)
+    }
+
+    /// The ordinal of the first entry at or behind `at`.
+    pub(crate) fn ordinal_at_or_after(&self, at: Position, first: u64, end: u64) -> u64 {
+        self.ordinal(at, end)
+            .unwrap_or_else(|| self.ordinal_after(at, first, end))
+            .max(first)
     }
 
     /// Runs that overlap `[from, to)` as `(ledger run, first ordinal, count)`.
@@ -91,7 +110,10 @@ impl LedgerList {
         from: u64,
         to: u64,
     ) -> impl Iterator<Item = (LedgerRun, u64, u64)> + '_ {
-        let start = self.runs.partition_point(|run| run.first_ordinal <= from).saturating_sub(1);
+        let start = self
+            .runs
+            .partition_point(|run| run.first_ordinal <= from)
+            .saturating_sub(1);
         (start..self.runs.len())
             .map(move |index| {
                 let first = self.runs[index].first_ordinal.max(from);
@@ -110,12 +132,16 @@ impl LedgerList {
     }
 
     fn run_end(&self, index: usize, end: u64) -> u64 {
-        self.runs.get(index + 1).map_or(end, |next| next.first_ordinal)
+        self.runs
+            .get(index + 1)
+            .map_or(end, |next| next.first_ordinal)
     }
 
     fn index_at_or_before(&self, at: Position) -> Option<usize> {
         let key = (at.ledger, at.entry);
-        self.runs.partition_point(|run| (run.ledger, run.first_entry) <= key).checked_sub(1)
+        self.runs
+            .partition_point(|run| (run.ledger, run.first_entry) <= key)
+            .checked_sub(1)
     }
 }
 
@@ -126,7 +152,12 @@ mod tests {
     fn list() -> LedgerList {
         let mut list = LedgerList::default();
         for (ledger, first_entry, first_ordinal) in [(3, 0, 0), (3, 10, 4), (9, 0, 6)] {
-            list.push(LedgerRun { ledger, epoch: 1, first_entry, first_ordinal });
+            list.push(LedgerRun {
+                ledger,
+                epoch: 1,
+                first_entry,
+                first_ordinal,
+            });
         }
         list
     }
@@ -138,9 +169,33 @@ mod tests {
             let at = list.position(ordinal).unwrap();
             assert_eq!(list.ordinal(at, 8), Some(ordinal), "{at:?}");
         }
-        assert_eq!(list.position(5), Some(Position { ledger: 3, entry: 11 }));
-        assert_eq!(list.ordinal(Position { ledger: 3, entry: 5 }, 8), None);
-        assert_eq!(list.ordinal(Position { ledger: 9, entry: 2 }, 8), None);
+        assert_eq!(
+            list.position(5),
+            Some(Position {
+                ledger: 3,
+                entry: 11
+            })
+        );
+        assert_eq!(
+            list.ordinal(
+                Position {
+                    ledger: 3,
+                    entry: 5
+                },
+                8
+            ),
+            None
+        );
+        assert_eq!(
+            list.ordinal(
+                Position {
+                    ledger: 9,
+                    entry: 2
+                },
+                8
+            ),
+            None
+        );
     }
 
     #[test]
@@ -160,8 +215,10 @@ mod tests {
 
     #[test]
     fn pieces_cover_a_range_of_ordinals_once() {
-        let pieces: Vec<_> =
-            list().pieces(2, 7).map(|(run, first, count)| (run.ledger, first, count)).collect();
+        let pieces: Vec<_> = list()
+            .pieces(2, 7)
+            .map(|(run, first, count)| (run.ledger, first, count))
+            .collect();
         assert_eq!(pieces, [(3, 2, 2), (3, 4, 2), (9, 6, 1)]);
         assert_eq!(list().pieces(4, 4).count(), 0);
     }
@@ -170,7 +227,30 @@ mod tests {
     fn trimming_keeps_the_last_run() {
         let mut list = list();
         list.trim(100);
-        assert_eq!(list.position(7), Some(Position { ledger: 9, entry: 1 }));
+        assert_eq!(
+            list.position(7),
+            Some(Position {
+                ledger: 9,
+                entry: 1
+            })
+        );
         assert_eq!(list.position(3), None);
+        // The run before it, if any, is of another ledger, with higher numbers than this.
+        list.push(LedgerRun {
+            ledger: 12,
+            epoch: 1,
+            first_entry: 50,
+            first_ordinal: 9,
+        });
+        assert_eq!(
+            list.ordinal(
+                Position {
+                    ledger: 13,
+                    entry: 0
+                },
+                10
+            ),
+            None
+        );
     }
 }

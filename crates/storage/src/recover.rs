@@ -1,9 +1,25 @@
 //! Opening a log.
-use crate::cursor::CursorState;
-use crate::entry::TopicKey;
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::cursor::{CursorState, Image};
+use crate::entry::{SubKey, TopicKey};
+use crate::files::Files;
+use crate::index::Spot;
 use crate::log::Log;
 use crate::op::{DiskError, SegmentId};
+use crate::opened::Opened;
 use crate::options::Options;
+use crate::page::PAGE_BYTES;
+use crate::position::LedgerRun;
+use crate::scan::ReadAt;
+
+/// Entries and cursors of a topic that was found in the log and is not open yet.
+#[derive(Debug, Default)]
+pub(crate) struct RecoveredTopic {
+    pub(crate) runs: Vec<LedgerRun>,
+    pub(crate) spots: VecDeque<Spot>,
+    pub(crate) cursors: BTreeMap<SubKey, Image>,
+}
 
 /// A segment file found in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +118,12 @@ pub enum RecoverError {
         /// Identity of the others.
         expected: u128,
     },
+    /// A file has the name of a segment and is none.
+    #[error("{segment} is not a segment of this version: move it out of the directory")]
+    NotASegment {
+        /// File.
+        segment: SegmentId,
+    },
     /// A file could not be read.
     #[error("{segment} could not be read at byte {offset}: {error}")]
     Read {
@@ -118,12 +140,50 @@ pub enum RecoverError {
 }
 
 impl Log {
-    /// x
+    /// Opens a log from its segment files, or makes a new one if there are none.
+    ///
+    /// Reads only; what must be changed comes back as [`Repair`]s. `read` fills the slice from an
+    /// offset and gives the bytes read, 0 at the end of the file; it should read with O_DIRECT
+    /// where it can, because after a failed sync the page cache tells lies (`spec/runtime.md`
+    /// 3.10). Torn ends of unsynced commits are cut; damage to what was promised is an error.
+    ///
+    /// # Errors
+    /// [`RecoverError`]; nothing was changed.
     pub fn recover(
         options: Options,
-        _segments: &[SegmentInfo],
-        _read: &mut dyn FnMut(SegmentId, u64, &mut [u8]) -> Result<usize, DiskError>,
+        segments: &[SegmentInfo],
+        read: &mut ReadAt<'_>,
     ) -> Result<Recovered, RecoverError> {
-        Ok(Recovered { log: Log::in_memory(options), repairs: vec![], cursors: vec![], topics: vec![], report: RecoverReport::default() })
+        check_options(&options)?;
+        let (files, end, needed) = Files::open(segments, read, options.accept_loss)?;
+        Opened::open(options, files, end, needed)
     }
+}
+
+fn check_options(options: &Options) -> Result<(), RecoverError> {
+    let page = PAGE_BYTES as u64;
+    if options.segment_bytes < 16 * page || options.segment_bytes > u64::from(u32::MAX) {
+        return Err(RecoverError::Options(
+            "segment_bytes must be at least 64 KiB and below 4 GiB",
+        ));
+    }
+    if !options.segment_bytes.is_multiple_of(page)
+        || !u64::from(options.slice_bytes).is_multiple_of(page)
+        || !u64::from(options.read_buffer_bytes).is_multiple_of(page)
+    {
+        return Err(RecoverError::Options(
+            "segment_bytes, slice_bytes and read_buffer_bytes must be multiples of 4 KiB",
+        ));
+    }
+    if options.slice_bytes == 0 || options.read_buffer_bytes == 0 || options.read_buffers == 0 {
+        return Err(RecoverError::Options(
+            "slices and read buffers must not be empty",
+        ));
+    }
+    if options.spares_min < 2 || options.spares_max < options.spares_min {
+        return Err(RecoverError::Options(
+            "spares: 2 <= spares_min <= spares_max",
+        ));
+    }
+    Ok(())
 }

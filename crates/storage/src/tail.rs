@@ -10,7 +10,6 @@ pub(crate) struct TailList {
     read: Ends,
     /// Charge of the tail's blocks, bytes.
     tail_bytes: u64,
-    read_count: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -21,7 +20,10 @@ struct Ends {
 
 impl Default for Ends {
     fn default() -> Ends {
-        Ends { head: NONE, last: NONE }
+        Ends {
+            head: NONE,
+            last: NONE,
+        }
     }
 }
 
@@ -60,7 +62,6 @@ impl TailList {
 
     /// Adds a block read from disk.
     pub(crate) fn push_read(&mut self, slot: TopicSlot, first: u64, now_ns: u64) -> u32 {
-        self.read_count += 1;
         self.add(Node {
             slot,
             first,
@@ -80,22 +81,29 @@ impl TailList {
     }
 
     pub(crate) fn remove(&mut self, node: u32) {
-        let Node { prev, next, charge, is_read, .. } = self.nodes[node as usize];
+        let Node {
+            prev,
+            next,
+            charge,
+            is_read,
+            ..
+        } = self.nodes[node as usize];
         if prev != NONE {
             self.nodes[prev as usize].next = next;
         }
         if next != NONE {
             self.nodes[next as usize].prev = prev;
         }
-        let ends = if is_read { &mut self.read } else { &mut self.tail };
+        let ends = if is_read {
+            &mut self.read
+        } else {
+            &mut self.tail
+        };
         if ends.head == node {
             ends.head = next;
         }
         if ends.last == node {
             ends.last = prev;
-        }
-        if is_read {
-            self.read_count -= 1;
         }
         self.tail_bytes -= charge;
         self.free.push(node);
@@ -104,11 +112,6 @@ impl TailList {
     /// Charge of the tail's blocks, in bytes.
     pub(crate) fn tail_bytes(&self) -> u64 {
         self.tail_bytes
-    }
-
-    /// Blocks read from disk and still kept.
-    pub(crate) fn read_count(&self) -> u32 {
-        self.read_count
     }
 
     /// The oldest block of the tail.
@@ -134,7 +137,11 @@ impl TailList {
     }
 
     fn add(&mut self, mut node: Node) -> u32 {
-        let ends = if node.is_read { &mut self.read } else { &mut self.tail };
+        let ends = if node.is_read {
+            &mut self.read
+        } else {
+            &mut self.tail
+        };
         node.prev = ends.last;
         let id = match self.free.pop() {
             Some(id) => {
@@ -163,7 +170,9 @@ mod tests {
     #[test]
     fn the_oldest_goes_first_and_removal_from_the_middle_keeps_the_order() {
         let mut list = TailList::default();
-        let nodes: Vec<u32> = (0..4).map(|first| list.push(TopicSlot(0), first, 10)).collect();
+        let nodes: Vec<u32> = (0..4)
+            .map(|first| list.push(TopicSlot(0), first, 10))
+            .collect();
         list.remove(nodes[1]);
         list.remove(nodes[0]);
         assert_eq!(list.oldest_tail().map(|node| node.first), Some(2));
@@ -186,6 +195,5 @@ mod tests {
         assert_eq!(list.oldest_read(150).map(|node| node.first), Some(1));
         list.touch(second);
         assert_eq!(list.oldest_read(150).map(|node| node.first), Some(2));
-        assert_eq!(list.read_count(), 2);
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use crate::block::{Block, BlockKind, CLASS_GROW_MAX, class_for};
 use crate::cursor::Subs;
 use crate::entry::{Durability, EntryMeta, NewEntry, TopicKey};
-use crate::index::Index;
+use crate::index::{Index, Spot};
 use crate::position::{LedgerList, LedgerRun, Position};
+use crate::segments::Segments;
 
 /// A topic's place in the log's table. 100,000 idle ones must be cheap: nothing is behind `live`
 /// before the first append (or recovered entry, or subscription of a durable topic).
@@ -66,6 +67,8 @@ pub(crate) struct Live {
     pub(crate) reading: Vec<(u64, u32)>,
     /// Trimming that waits for the commit of the entries it concerns.
     pub(crate) trim_wanted: u64,
+    /// A `Ready` event waits to be polled.
+    pub(crate) ready_said: bool,
     /// Group of this topic in the open commit: its ticket and index.
     pub(crate) group: (u64, u32),
 }
@@ -89,12 +92,21 @@ impl Live {
 
     pub(crate) fn open_ledger(&mut self, ledger: u64, epoch: u32) {
         self.next = Position { ledger, entry: 0 };
-        self.ledgers.push(LedgerRun { ledger, epoch, first_entry: 0, first_ordinal: self.end });
+        self.ledgers.push(LedgerRun {
+            ledger,
+            epoch,
+            first_entry: 0,
+            first_ordinal: self.end,
+        });
     }
 
     /// Takes an empty block as the open one; gives back the old one, which must be empty, with its
     /// class.
-    pub(crate) fn set_open(&mut self, mut shell: Arc<Block>, class: u8) -> Option<(Arc<Block>, u8)> {
+    pub(crate) fn set_open(
+        &mut self,
+        mut shell: Arc<Block>,
+        class: u8,
+    ) -> Option<(Arc<Block>, u8)> {
         let old = self.take_open();
         let inner = Arc::get_mut(&mut shell).expect("a block of the pool is not shared");
         std::mem::swap(inner, &mut self.open);
@@ -148,13 +160,18 @@ impl Live {
         if ordinal < self.blocks[0].end() {
             return (self.blocks[0].first <= ordinal).then_some(0);
         }
-        let index = self.blocks.partition_point(|block| block.first <= ordinal).checked_sub(1)?;
+        let index = self
+            .blocks
+            .partition_point(|block| block.first <= ordinal)
+            .checked_sub(1)?;
         (ordinal < self.blocks[index].end()).then_some(index)
     }
 
     /// Puts a block where its ordinals belong.
     pub(crate) fn insert_block(&mut self, block: BlockRef) {
-        let at = self.blocks.partition_point(|other| other.first < block.first);
+        let at = self
+            .blocks
+            .partition_point(|other| other.first < block.first);
         if at == self.blocks.len() {
             self.blocks.push_back(block);
         } else {
@@ -166,6 +183,50 @@ impl Live {
     #[inline]
     pub(crate) fn in_open(&self, ordinal: u64) -> bool {
         self.shell.is_some() && ordinal >= self.open_first && ordinal < self.end
+    }
+
+    /// One past the stretch from `ordinal` on that is ready, not in memory, not being read and not
+    /// known to be unreadable; `ordinal` itself if it is not such.
+    pub(crate) fn unread_end(&self, ordinal: u64) -> u64 {
+        if self.block_index(ordinal).is_some()
+            || self.is_reading(ordinal)
+            || self.failed.contains(&ordinal)
+        {
+            return ordinal;
+        }
+        let after = self.blocks.partition_point(|block| block.first <= ordinal);
+        let mut end = self
+            .blocks
+            .get(after)
+            .map_or(self.ready, |block| block.first);
+        if self.shell.is_some() && !self.open.is_empty() {
+            end = end.min(self.open_first);
+        }
+        for &(first, _) in self.reading.iter().filter(|&&(first, _)| first > ordinal) {
+            end = end.min(first);
+        }
+        if let Some(&failed) = self.failed.range(ordinal..).next() {
+            end = end.min(failed);
+        }
+        end.min(self.ready).max(ordinal)
+    }
+
+    /// The index lets go of entries below `before`, and their segments with it.
+    pub(crate) fn forget_stored(&mut self, before: u64, segments: &mut Segments) {
+        let mut run = (Spot::PENDING, 0);
+        self.index.trim(before, |spot| {
+            if spot.segment != run.0 {
+                if run.0 != Spot::PENDING {
+                    segments.consumed(run.0, run.1);
+                }
+                run = (spot.segment, 0);
+            }
+            run.1 += 1;
+        });
+        if run.0 != Spot::PENDING {
+            segments.consumed(run.0, run.1);
+        }
+        self.failed = self.failed.split_off(&before);
     }
 
     /// Meta of an entry in memory.

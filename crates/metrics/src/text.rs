@@ -98,13 +98,11 @@ impl Page {
     /// A value counts under a bound if it shares an HDR bucket with it, so up to 1 % above a bound
     /// still counts as within it; `_sum` and `_count` are exact.
     pub fn histogram(&mut self, labels: &[(&str, &str)], histogram: &Histogram) {
-        let mut recorded = histogram.recorded().peekable();
+        let mut buckets = histogram.buckets().peekable();
         let mut cumulative = 0_u64;
         for (bound_ns, bound) in BOUNDS {
-            while let Some((_, count)) =
-                recorded.next_if(|(v, _)| histogram.lowest_equivalent_ns(*v) <= bound_ns)
-            {
-                cumulative += count;
+            while let Some(bucket) = buckets.next_if(|bucket| bucket.low_ns <= bound_ns) {
+                cumulative = cumulative.saturating_add(bucket.count);
             }
             self.sample("_bucket", labels, Some(bound));
             self.line_end(format_args!("{cumulative}"));

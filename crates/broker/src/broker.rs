@@ -107,6 +107,11 @@ impl Broker {
         match event {
             Event::Publish { producer, entry } => return self.publish(producer, &entry),
             Event::Ack { consumer, position } => self.ack(consumer, position),
+            Event::AckRun {
+                consumer,
+                first,
+                entries,
+            } => self.ack_run(consumer, first, entries),
             Event::AckCumulative { consumer, position } => self.ack_cumulative(consumer, position),
             Event::Nack { consumer, position } => self.nack(consumer, position),
             Event::Granted { consumer } => self.granted(consumer),
@@ -166,7 +171,7 @@ impl Broker {
     /// End of a turn: one pass per dispatcher that was queued (rule D33), then records, then one
     /// commit for all of it.
     fn tick(&mut self) {
-        for index in std::mem::take(&mut self.woken) {
+        while let Some(index) = self.woken.pop() {
             self.wake_topic(index);
             if let Some(topic) = self.topics[index as usize].as_mut() {
                 topic.woken = false;

@@ -207,7 +207,7 @@ impl Subscription {
             {
                 break;
             }
-            self.window.set(ordinal, State::Held(port));
+            self.window.set(ordinal, State::Held(port), meta.messages);
             if candidate.state == State::Replay {
                 self.replay.remove(ordinal);
             }

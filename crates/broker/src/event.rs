@@ -85,6 +85,15 @@ pub enum Event<'a> {
         /// The entry.
         position: Position,
     },
+    /// The consumer is done with consecutive entries of one ledger.
+    AckRun {
+        /// Who says so.
+        consumer: ConsumerId,
+        /// The first entry.
+        first: Position,
+        /// How many, 1 or more.
+        entries: u32,
+    },
     /// Everything of the subscription up to and including this entry is done (Exclusive only).
     AckCumulative {
         /// Who says so.

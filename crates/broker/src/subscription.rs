@@ -1,6 +1,7 @@
 //! A subscription: its cursor, what it owes again, and its consumers.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 use pelton_flow::{Account, Average, Messages};
 use pelton_storage::{AckDelta, CursorState, Durability, Log, Position, SubKey, Ticket, TopicSlot};
@@ -128,7 +129,7 @@ impl Subscription {
             .acked_positions()
             .filter_map(|position| log.ordinal(slot, position))
         {
-            if self.window.ack(ordinal) != State::Acked {
+            if self.window.ack(ordinal).0 != State::Acked {
                 self.skipped_messages += u64::from(log.messages(slot, ordinal).unwrap_or(0));
             }
         }
@@ -252,7 +253,8 @@ impl Broker {
         if consumer.unacked > 0 {
             for ordinal in sub.window.floor()..sub.window.end() {
                 if sub.window.get(ordinal) == State::Held(id.slot) {
-                    sub.window.set(ordinal, State::Replay);
+                    let messages = sub.window.messages(ordinal);
+                    sub.window.set(ordinal, State::Replay, messages);
                     sub.replay.insert(ordinal);
                 }
             }
@@ -284,6 +286,16 @@ impl Broker {
         self.ack_ordinal(index, ordinal);
     }
 
+    /// As [`Broker::ack`] for consecutive entries of one ledger.
+    pub(crate) fn ack_run(&mut self, id: ConsumerId, first: Position, entries: u32) {
+        let Some((index, ordinal)) = self.resolve(id, first) else {
+            return;
+        };
+        let slot = self.topic_at(self.sub(index).topic).slot;
+        let end = (ordinal + u64::from(entries)).min(self.log.end(slot));
+        self.ack_ordinals(index, ordinal..end);
+    }
+
     pub(crate) fn ack_cumulative(&mut self, id: ConsumerId, position: Position) {
         let Some((index, last)) = self.resolve(id, position) else {
             return;
@@ -308,13 +320,13 @@ impl Broker {
             self.acks_ignored += 1;
             return;
         }
-        let messages = self.messages(index, ordinal);
+        let messages = self.sub(index).window.messages(ordinal);
         if let Some(consumer) = self.consumers[id.slot as usize].as_mut() {
-            consumer.unacked -= messages;
+            consumer.unacked -= u64::from(messages);
         }
         let sub = self.sub_mut(index);
-        sub.unacked -= messages;
-        sub.window.set(ordinal, State::Replay);
+        sub.unacked -= u64::from(messages);
+        sub.window.set(ordinal, State::Replay, messages);
         sub.replay.insert(ordinal);
         let count = sub.redeliveries.entry(ordinal).or_insert(0);
         *count = count.saturating_add(1);
@@ -339,33 +351,40 @@ impl Broker {
     }
 
     fn ack_ordinal(&mut self, index: SubIndex, ordinal: u64) {
-        let messages = self.messages(index, ordinal);
+        self.ack_ordinals(index, ordinal..ordinal + 1);
+    }
+
+    /// Acks a run. Held entries say how many messages they carry; others are looked up.
+    fn ack_ordinals(&mut self, index: SubIndex, ordinals: Range<u64>) {
         let sub = self.subs[index.0 as usize].as_mut().expect("resolved");
-        match sub.window.ack(ordinal) {
-            State::Acked => return,
-            State::Held(slot) => {
-                sub.unacked -= messages;
-                if let Some(holder) = self.consumers[slot as usize].as_mut() {
-                    holder.unacked -= messages;
+        for ordinal in ordinals {
+            let (before, mut messages) = sub.window.ack(ordinal);
+            match before {
+                State::Acked => continue,
+                State::Held(slot) => {
+                    sub.unacked -= u64::from(messages);
+                    if let Some(holder) = self.consumers[slot as usize].as_mut() {
+                        holder.unacked -= u64::from(messages);
+                    }
+                }
+                State::Replay => sub.replay.remove(ordinal),
+                State::Unread => {
+                    let topic = self.topics[sub.topic as usize]
+                        .as_ref()
+                        .expect("it has a topic");
+                    messages = self.log.messages(topic.slot, ordinal).unwrap_or(0);
                 }
             }
-            State::Replay => sub.replay.remove(ordinal),
-            State::Unread => {}
+            if !sub.redeliveries.is_empty() {
+                sub.redeliveries.remove(&ordinal);
+            }
+            sub.acked_messages += u64::from(messages);
+            sub.note_ack(ordinal);
         }
-        if !sub.redeliveries.is_empty() {
-            sub.redeliveries.remove(&ordinal);
-        }
-        sub.acked_messages += messages;
-        sub.note_ack(ordinal);
         if !sub.ack_queued {
             sub.ack_queued = true;
             self.acked.push(index);
         }
-    }
-
-    fn messages(&self, index: SubIndex, ordinal: u64) -> u64 {
-        let slot = self.topic_at(self.sub(index).topic).slot;
-        self.log.messages(slot, ordinal).map_or(0, u64::from)
     }
 
     /// Writes down the acks of this turn, one record a subscription, and lets the topics be trimmed.

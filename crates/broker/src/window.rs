@@ -1,7 +1,8 @@
 //! The state of each entry of a subscription, from its mark-delete on (rule D4).
 //!
-//! Entries are named by their ordinal, which the ledger list gives out; four bytes an entry, one
-//! deque, no allocation once it has grown to the subscription's spread.
+//! Entries are named by their ordinal, which the ledger list gives out; eight bytes an entry (the
+//! state and its messages, so that an ack looks nothing up), one deque, no allocation once it has
+//! grown to the subscription's spread.
 
 use std::collections::VecDeque;
 
@@ -15,27 +16,30 @@ pub(crate) enum State {
     Held(u32),
 }
 
-const UNREAD: u32 = 0;
-const ACKED: u32 = 1;
-const REPLAY: u32 = 2;
-const HELD: u32 = 3;
+/// A word: the state above, the entry's messages below (0 while they are not known).
+const STATE_SHIFT: u32 = 32;
+const UNREAD: u64 = 0;
+const ACKED: u64 = 1;
+const REPLAY: u64 = 2;
+const HELD: u64 = 3;
 
 impl State {
-    fn pack(self) -> u32 {
-        match self {
+    fn pack(self, messages: u32) -> u64 {
+        let state = match self {
             State::Unread => UNREAD,
             State::Acked => ACKED,
             State::Replay => REPLAY,
-            State::Held(slot) => HELD + slot,
-        }
+            State::Held(slot) => HELD + u64::from(slot),
+        };
+        state << STATE_SHIFT | u64::from(messages)
     }
 
-    fn unpack(word: u32) -> Self {
-        match word {
+    fn unpack(word: u64) -> Self {
+        match word >> STATE_SHIFT {
             UNREAD => State::Unread,
             ACKED => State::Acked,
             REPLAY => State::Replay,
-            held => State::Held(held - HELD),
+            held => State::Held((held - HELD) as u32),
         }
     }
 }
@@ -44,7 +48,7 @@ impl State {
 pub(crate) struct Window {
     /// First entry that is not acked: one past the mark-delete.
     floor: u64,
-    states: VecDeque<u32>,
+    states: VecDeque<u64>,
 }
 
 impl Window {
@@ -65,39 +69,49 @@ impl Window {
     }
 
     pub(crate) fn get(&self, ordinal: u64) -> State {
-        match ordinal.checked_sub(self.floor) {
-            None => State::Acked,
-            Some(offset) => self
-                .states
-                .get(usize::try_from(offset).unwrap_or(usize::MAX))
-                .map_or(State::Unread, |&word| State::unpack(word)),
+        if ordinal < self.floor {
+            return State::Acked;
         }
+        self.word(ordinal).map_or(State::Unread, State::unpack)
     }
 
-    /// Sets the state of an entry at or behind the floor. Acking goes by [`Window::ack`].
-    pub(crate) fn set(&mut self, ordinal: u64, state: State) {
+    #[inline]
+    fn word(&self, ordinal: u64) -> Option<u64> {
+        let offset = usize::try_from(ordinal.checked_sub(self.floor)?).ok()?;
+        self.states.get(offset).copied()
+    }
+
+    /// Sets the state of an entry at or behind the floor, and its messages. Acking goes by
+    /// [`Window::ack`].
+    #[inline]
+    pub(crate) fn set(&mut self, ordinal: u64, state: State, messages: u32) {
         debug_assert!(ordinal >= self.floor && state != State::Acked);
-        self.put((ordinal - self.floor) as usize, state.pack());
+        self.put((ordinal - self.floor) as usize, state.pack(messages));
+    }
+
+    /// Messages of an entry that has been handed over.
+    pub(crate) fn messages(&self, ordinal: u64) -> u32 {
+        self.word(ordinal).map_or(0, |word| word as u32)
     }
 
     /// Marks an entry acked, moves the floor over what is acked without a gap, and returns what the
-    /// entry was before.
-    pub(crate) fn ack(&mut self, ordinal: u64) -> State {
-        let before = self.get(ordinal);
-        if before == State::Acked {
+    /// entry was before, with its messages.
+    #[inline]
+    pub(crate) fn ack(&mut self, ordinal: u64) -> (State, u32) {
+        if ordinal != self.floor {
+            let before = (self.get(ordinal), self.messages(ordinal));
+            if ordinal > self.floor {
+                self.put((ordinal - self.floor) as usize, State::Acked.pack(0));
+            }
             return before;
         }
-        if ordinal > self.floor {
-            self.put((ordinal - self.floor) as usize, ACKED);
-            return before;
-        }
-        self.states.pop_front();
+        let word = self.states.pop_front().unwrap_or_default();
         self.floor += 1;
-        while self.states.front() == Some(&ACKED) {
+        while self.states.front() == Some(&State::Acked.pack(0)) {
             self.states.pop_front();
             self.floor += 1;
         }
-        before
+        (State::unpack(word), word as u32)
     }
 
     /// Moves the floor up to `ordinal`: everything before it no longer exists or is acked.
@@ -108,13 +122,14 @@ impl Window {
         }
     }
 
-    fn put(&mut self, offset: usize, word: u32) {
+    #[inline]
+    fn put(&mut self, offset: usize, word: u64) {
         if offset == self.states.len() {
             self.states.push_back(word);
             return;
         }
         while self.states.len() <= offset {
-            self.states.push_back(UNREAD);
+            self.states.push_back(State::Unread.pack(0));
         }
         self.states[offset] = word;
     }
@@ -130,17 +145,17 @@ mod tests {
     fn the_floor_moves_when_the_gap_is_filled() {
         let mut window = Window::new(1);
         for ordinal in 1..=5 {
-            window.set(ordinal, State::Held(0));
+            window.set(ordinal, State::Held(0), 7);
         }
         for ordinal in [2, 3, 5] {
-            assert_eq!(window.ack(ordinal), State::Held(0));
+            assert_eq!(window.ack(ordinal), (State::Held(0), 7));
         }
         assert_eq!(window.floor(), 1);
         window.ack(1);
         assert_eq!(window.floor(), 4);
         window.ack(4);
         assert_eq!((window.floor(), window.end()), (6, 6));
-        assert_eq!(window.ack(3), State::Acked);
+        assert_eq!(window.ack(3), (State::Acked, 0));
     }
 
     #[test]
@@ -162,10 +177,10 @@ mod tests {
             for (ordinal, op) in ops {
                 if op == 0 {
                     let before = model.insert(ordinal, State::Acked).unwrap_or(State::Unread);
-                    prop_assert_eq!(window.ack(ordinal), before);
+                    prop_assert_eq!(window.ack(ordinal).0, before);
                 } else if model.get(&ordinal) != Some(&State::Acked) {
                     let state = [State::Unread, State::Replay, State::Held(7)][op as usize - 1];
-                    window.set(ordinal, state);
+                    window.set(ordinal, state, 1);
                     model.insert(ordinal, state);
                 }
                 for ordinal in 0..41 {

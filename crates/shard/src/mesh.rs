@@ -34,7 +34,11 @@ pub(crate) enum PeerData {
     /// An entry for a topic of the receiver.
     Forward(Forwarded),
     /// What became of one.
-    Answer { token: u32, stored: bool, body: Vec<u8> },
+    Answer {
+        token: u32,
+        stored: bool,
+        body: Vec<u8>,
+    },
 }
 
 /// An entry on its way to the shard that owns its topic.
@@ -109,15 +113,27 @@ pub(crate) struct Settled {
 pub(crate) fn mesh(shards: &[Arc<Shared>]) -> Vec<(Outbox, Vec<Option<FromPeer>>)> {
     let count = shards.len();
     let mut ends: Vec<(Outbox, Vec<Option<FromPeer>>)> = (0..count)
-        .map(|own| (Outbox::new(own as u32, count), (0..count).map(|_| None).collect()))
+        .map(|own| {
+            (
+                Outbox::new(own as u32, count),
+                (0..count).map(|_| None).collect(),
+            )
+        })
         .collect();
     for from in 0..count {
         for to in (0..count).filter(|&to| to != from) {
             let (control, control_receiver) = spsc(MESH_CONTROL_SLOTS);
             let (data, data_receiver) = spsc(MESH_DATA_SLOTS);
             let shared = Arc::clone(&shards[to]);
-            ends[from].0.peers[to].link = Some(Link { shared, control, data });
-            ends[to].1[from] = Some(FromPeer { control: control_receiver, data: data_receiver });
+            ends[from].0.peers[to].link = Some(Link {
+                shared,
+                control,
+                data,
+            });
+            ends[to].1[from] = Some(FromPeer {
+                control: control_receiver,
+                data: data_receiver,
+            });
         }
     }
     ends
@@ -183,7 +199,12 @@ impl Outbox {
             return false;
         }
         let left = u32::try_from(self.current.len()).expect("bounded by FORWARDS_MAX");
-        let waiting = Some(Waiting { consumer, position, left, refused: false });
+        let waiting = Some(Waiting {
+            consumer,
+            position,
+            left,
+            refused: false,
+        });
         let token = match self.free_tokens.pop() {
             Some(token) => {
                 self.waiting[token as usize] = waiting;
@@ -212,7 +233,11 @@ impl Outbox {
 
     /// Answers a forward that came from shard `to`.
     pub(crate) fn answer(&mut self, to: u32, token: u32, stored: bool, body: Vec<u8>) {
-        self.peers[to as usize].data.push_back(PeerData::Answer { token, stored, body });
+        self.peers[to as usize].data.push_back(PeerData::Answer {
+            token,
+            stored,
+            body,
+        });
     }
 
     /// Takes an answer of shard `from`; the last one of an entry settles it.
@@ -232,10 +257,19 @@ impl Outbox {
         if waiting.left > 0 {
             return None;
         }
-        let Waiting { consumer, position, refused, .. } = *waiting;
+        let Waiting {
+            consumer,
+            position,
+            refused,
+            ..
+        } = *waiting;
         *slot = None;
         self.free_tokens.push(token);
-        Some(Settled { consumer, position, stored: !refused })
+        Some(Settled {
+            consumer,
+            position,
+            stored: !refused,
+        })
     }
 
     /// Hands a control request to the shard that owns its topic.
@@ -252,14 +286,30 @@ impl Outbox {
     pub(crate) fn flush(&mut self, counters: &mut Counters) {
         let own = self.own as usize;
         for peer in &mut self.peers {
-            let Some(link) = peer.link.as_mut() else { continue };
+            let Some(link) = peer.link.as_mut() else {
+                continue;
+            };
             if !peer.control.is_empty() {
                 let full = Counter::MeshFullControl;
-                push(&mut link.control, &mut peer.control, &link.shared, (CONTROL, own), full, counters);
+                push(
+                    &mut link.control,
+                    &mut peer.control,
+                    &link.shared,
+                    (CONTROL, own),
+                    full,
+                    counters,
+                );
             }
             if !peer.data.is_empty() {
                 let full = Counter::MeshFullData;
-                push(&mut link.data, &mut peer.data, &link.shared, (DATA, own), full, counters);
+                push(
+                    &mut link.data,
+                    &mut peer.data,
+                    &link.shared,
+                    (DATA, own),
+                    full,
+                    counters,
+                );
             }
         }
     }
@@ -269,12 +319,6 @@ impl Outbox {
         self.peers
             .iter()
             .any(|peer| peer.link.is_some() && !(peer.control.is_empty() && peer.data.is_empty()))
-    }
-
-    /// Whether an entry of a handler waits for answers.
-    pub(crate) fn owes(&self) -> bool {
-        self.waiting.len() > self.free_tokens.len()
-            || self.peers.iter().any(|peer| !peer.data.is_empty())
     }
 
     fn keep(&mut self, body: Vec<u8>) {

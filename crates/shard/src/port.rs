@@ -12,10 +12,13 @@ use pelton_broker::flow::Granter;
 use pelton_broker::storage::Position;
 use pelton_broker::{BrokerStats, ConsumerId, Reply, Request, RequestError, Run};
 use pelton_metrics::ShardMetrics;
-use pelton_rings::{Doorbell, Full, PriorityRing, ReadyWords, Sender, SlotReceiver, Wake};
+use pelton_rings::{
+    Doorbell, Full, PriorityReceiver, PriorityRing, ReadyWords, Sender, SlotReceiver, Wake,
+    priority_ring,
+};
 use pelton_sys::{Clock, Notifier};
 
-use crate::stop::ShardReport;
+use crate::stop::StopFlag;
 use crate::watch::LongTurn;
 
 mod handler;
@@ -56,15 +59,6 @@ pub enum Control {
         spare: Box<ShardMetrics>,
         /// Where the answer goes.
         reply: ReplyTo<ShardStats>,
-    },
-    /// Stop. A second one only makes the deadline earlier or turns the stop into an abort.
-    Shutdown {
-        /// When the shard gives up waiting, monotonic nanoseconds.
-        deadline_ns: u64,
-        /// Do not drain: refuse what is queued and end.
-        abort: bool,
-        /// Where the report goes.
-        reply: ReplyTo<ShardReport>,
     },
 }
 
@@ -123,6 +117,16 @@ pub enum Data {
         /// What.
         position: Position,
     },
+    /// The consumer is done with consecutive entries of one ledger: what a whole burst costs is one
+    /// item.
+    AckRun {
+        /// Who says so.
+        consumer: ConsumerId,
+        /// The first entry.
+        first: Position,
+        /// How many, 1 or more.
+        entries: u32,
+    },
     /// Everything up to and including this entry is done (Exclusive only).
     AckCumulative {
         /// Who.
@@ -154,7 +158,7 @@ pub struct ShardStats {
     pub control_depth: usize,
     /// Items waiting in the data lane, publishes not counted.
     pub data_depth: usize,
-    /// Names of shard's own logs and problems that are not in any counter, e.g. a failed pin.
+    /// What no counter tells, e.g. a pin that failed or the disk driver and why.
     pub notes: Vec<String>,
 }
 
@@ -186,8 +190,15 @@ impl ShardHandle {
     ///
     /// # Errors
     /// The item comes back if the lane is full or the shard has ended.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the item comes back by value: nothing is allocated"
+    )]
     pub fn control(&self, control: Control) -> Result<(), PushError<Control>> {
-        let item = Stamped { control, pushed_ns: self.shared.clock.now_ns() };
+        let item = Stamped {
+            control,
+            pushed_ns: self.shared.clock.now_ns(),
+        };
         let pushed = self.shared.inbox.push_control(item);
         self.pushed(pushed).map_err(|error| match error {
             PushError::Full(item) => PushError::Full(item.control),
@@ -199,13 +210,21 @@ impl ShardHandle {
     ///
     /// # Errors
     /// The request comes back if the lane is full or the shard has ended.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the item comes back by value: nothing is allocated"
+    )]
     pub fn request(
         &self,
         request: Request,
         ports: Ports,
     ) -> Result<ReplyFrom<Answer>, PushError<Control>> {
         let (to, from) = reply();
-        self.control(Control::Request { request, ports, reply: to })?;
+        self.control(Control::Request {
+            request,
+            ports,
+            reply: to,
+        })?;
         Ok(from)
     }
 
@@ -234,13 +253,19 @@ impl ShardHandle {
 
     /// The producer in `slot` has published: once per push or batch, after it.
     pub fn published(&self, slot: u32) {
-        let wake = self.shared.publishes.set_and_ring(slot, self.shared.doorbell());
+        let wake = self
+            .shared
+            .publishes
+            .set_and_ring(slot, self.shared.doorbell());
         self.shared.wake(wake);
     }
 
     /// The consumer in `slot` got [`pelton_broker::flow::Grant::Ring`] for a grant.
     pub fn granted(&self, slot: u32) {
-        let wake = self.shared.grants.set_and_ring(slot, self.shared.doorbell());
+        let wake = self
+            .shared
+            .grants
+            .set_and_ring(slot, self.shared.doorbell());
         self.shared.wake(wake);
     }
 
@@ -291,9 +316,38 @@ pub(crate) struct Shared {
     pub(crate) mesh: [ReadyWords; 2],
     /// Set by the shard's thread before the engine is given out.
     pub(crate) notifier: OnceLock<Notifier>,
+    pub(crate) stop: StopFlag,
 }
 
 impl Shared {
+    /// A shard's shared half, and the receiving end of its lanes.
+    pub(crate) fn new(
+        index: u32,
+        shards: usize,
+        (control_slots, data_slots): (usize, usize),
+        clock: Clock,
+    ) -> (Arc<Shared>, PriorityReceiver<Stamped, Data>) {
+        let (inbox, lanes) = priority_ring(control_slots, data_slots);
+        let shared = Shared {
+            index,
+            clock,
+            inbox,
+            publishes: ReadyBits::new(PORTS_MAX),
+            grants: ReadyBits::new(PORTS_MAX),
+            mesh: [ReadyWords::new(shards), ReadyWords::new(shards)],
+            notifier: OnceLock::new(),
+            stop: StopFlag::default(),
+        };
+        (Arc::new(shared), lanes)
+    }
+
+    /// Asks the shard to stop, and wakes it.
+    pub(crate) fn stop(&self, deadline_ns: u64, abort: bool) {
+        self.stop.ask(deadline_ns, abort);
+        let wake = self.doorbell().ring();
+        self.wake(wake);
+    }
+
     pub(crate) fn doorbell(&self) -> &Doorbell {
         self.inbox.doorbell()
     }
@@ -319,7 +373,9 @@ const GROUP_BITS: usize = 1_024;
 
 impl ReadyBits {
     pub(crate) fn new(bits: usize) -> ReadyBits {
-        let groups = (0..bits.div_ceil(GROUP_BITS)).map(|_| ReadyWords::new(GROUP_BITS)).collect();
+        let groups = (0..bits.div_ceil(GROUP_BITS))
+            .map(|_| ReadyWords::new(GROUP_BITS))
+            .collect();
         ReadyBits { groups }
     }
 
@@ -334,7 +390,9 @@ impl ReadyBits {
 
     /// Whether any of the first `used` bits is set.
     pub(crate) fn any(&self, used: usize) -> bool {
-        self.groups[..used.div_ceil(GROUP_BITS)].iter().any(ReadyWords::any)
+        self.groups[..used.div_ceil(GROUP_BITS)]
+            .iter()
+            .any(ReadyWords::any)
     }
 
     /// Takes every set bit of the first `used`, in order.

@@ -4,76 +4,25 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use pelton_broker::{Handled, LogState, Outcome, ProducerId, Receipts, Refusal};
+use pelton_broker::{Handled, LogState, ProducerId, Receipts};
 use pelton_rings::SlotReceiver;
 
 use crate::mesh::{Forwarded, Outbox};
-use crate::port::{
-    BODY_KEPT_MAX, PORTS_MAX, ProducerSignal, ProducerState, Publish, RECEIPTS_PER_PAGE,
-    ReceiptPage, Stamped,
-};
+use crate::port::{PORTS_MAX, ProducerSignal, ProducerState, Publish, Stamped};
+use crate::producer_port::{Popped, ProducerPort, RefusedForward, Source};
 
 /// All producers by slot. A slot is used again once its producer is closed and owed nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Producers {
     ports: Vec<Option<ProducerPort>>,
     free: Vec<u32>,
-    /// Slots whose ring was popped from in this turn: who waits for space is told at its end.
-    freed: Vec<u32>,
+    /// Slots that were popped from or answered in this turn: their handles are told at its end.
+    told: Vec<u32>,
     /// Slots whose first entry the core had no room for.
     held: Vec<u32>,
+    refused: Vec<RefusedForward>,
     log_state: Option<LogState>,
     stopping: bool,
-}
-
-/// What one look at a producer gave.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Popped {
-    /// One entry went to the core (or was refused).
-    Entry,
-    /// Nothing is there.
-    Empty,
-    /// The core has no room: the entry stays first in line.
-    Held,
-}
-
-/// How a publish that went to the core is counted by the caller.
-pub(crate) type Sink<'a> = dyn FnMut(ProducerId, &Publish) -> Handled + 'a;
-
-#[derive(Debug)]
-struct ProducerPort {
-    /// Known once the core has attached it.
-    id: Option<ProducerId>,
-    source: Source,
-    durable: bool,
-    /// In the inbox's list of sources.
-    active: bool,
-    /// `aside` holds an entry that the core had no room for.
-    held: bool,
-    aside: Publish,
-    freed: bool,
-    /// Entries handed to the core and not answered.
-    owed: u64,
-    /// Entries that are still taken; what comes behind them is refused. `None`: no end yet.
-    takes: Option<u64>,
-    /// Its close request, executed once `takes` is down to 0 (rule A5).
-    close: Option<Stamped>,
-    closed: bool,
-}
-
-#[derive(Debug)]
-enum Source {
-    /// A handle on another thread, with the pages that are not yet fully answered.
-    Ring { ring: SlotReceiver<Publish>, signal: Arc<ProducerSignal>, pages: VecDeque<Page> },
-    /// Handlers, here or on other shards, and whom to answer, in order.
-    Forward { queue: VecDeque<Forwarded>, answers: VecDeque<(u32, u32, Vec<u8>)>, next: u64 },
-}
-
-#[derive(Debug)]
-struct Page {
-    first_sequence: u64,
-    answered: usize,
-    page: Arc<ReceiptPage>,
 }
 
 impl Producers {
@@ -97,29 +46,32 @@ impl Producers {
             }
             _ => {}
         }
-        self.open(Source::Ring { ring, signal, pages: VecDeque::new() }, durable)
+        self.open(
+            Source::Ring {
+                ring,
+                signal,
+                pages: VecDeque::new(),
+                unwoken: None,
+            },
+            durable,
+        )
     }
 
     /// Keeps a queue for a producer that handlers forward to.
     pub(crate) fn open_forward(&mut self, durable: bool) -> Option<u32> {
         let (queue, answers) = (VecDeque::new(), VecDeque::new());
-        self.open(Source::Forward { queue, answers, next: 0 }, durable)
+        self.open(
+            Source::Forward {
+                queue,
+                answers,
+                next: 0,
+            },
+            durable,
+        )
     }
 
     fn open(&mut self, source: Source, durable: bool) -> Option<u32> {
-        let port = ProducerPort {
-            id: None,
-            source,
-            durable,
-            active: false,
-            held: false,
-            aside: Publish::default(),
-            freed: false,
-            owed: 0,
-            takes: self.stopping.then_some(0),
-            close: None,
-            closed: false,
-        };
+        let port = ProducerPort::new(source, durable, self.stopping);
         if let Some(slot) = self.free.pop() {
             self.ports[slot as usize] = Some(port);
             return Some(slot);
@@ -173,13 +125,19 @@ impl Producers {
 
     /// Whether an entry is there for sure: an Acquire look at the ring.
     pub(crate) fn waits(&self, slot: u32) -> bool {
-        self.ports[slot as usize].as_ref().is_some_and(|port| port.held || port.len() > 0)
+        self.ports[slot as usize]
+            .as_ref()
+            .is_some_and(|port| port.held || port.len() > 0)
     }
 
     /// Takes an entry that a handler forwarded; false if its producer is gone.
     pub(crate) fn enqueue(&mut self, forwarded: Forwarded) -> Result<(), Forwarded> {
         match self.port_of(forwarded.producer) {
-            Some(ProducerPort { source: Source::Forward { queue, .. }, closed: false, .. }) => {
+            Some(ProducerPort {
+                source: Source::Forward { queue, .. },
+                closed: false,
+                ..
+            }) => {
                 queue.push_back(forwarded);
                 Ok(())
             }
@@ -187,33 +145,67 @@ impl Producers {
         }
     }
 
-    /// Offers the first entry of the producer to the core.
+    /// Offers entries of the producer to the core, up to `max` (1 or more) and while `more` says so.
+    /// How many it took, and how the last look ended.
     #[inline]
-    pub(crate) fn pop(&mut self, slot: u32, sink: &mut Sink<'_>) -> Popped {
-        let Some(port) = self.ports[slot as usize].as_mut() else { return Popped::Empty };
-        let Some(id) = port.id else { return Popped::Empty };
-        let popped = port.pop(id, sink);
-        match popped {
-            Popped::Entry if !port.freed => {
-                port.freed = true;
-                self.freed.push(slot);
+    pub(crate) fn pop_run(
+        &mut self,
+        slot: u32,
+        max: u32,
+        more: impl Fn() -> bool,
+        sink: &mut impl FnMut(ProducerId, &Publish) -> Handled,
+    ) -> (u32, Popped) {
+        let Some(port) = self.ports[slot as usize].as_mut() else {
+            return (0, Popped::Empty);
+        };
+        let Some(id) = port.id else {
+            return (0, Popped::Empty);
+        };
+        let mut count = 0;
+        let last = loop {
+            match port.pop(id, sink, &mut self.refused) {
+                Popped::Entry => {
+                    count += 1;
+                    if count == max || !more() {
+                        break Popped::Entry;
+                    }
+                }
+                Popped::LastEntry => {
+                    count += 1;
+                    break Popped::LastEntry;
+                }
+                // A stop does not wait for consumers to make room: the rest is refused.
+                Popped::Held if self.stopping => port.takes = Some(0),
+                Popped::Held => {
+                    self.held.push(slot);
+                    break Popped::Held;
+                }
+                Popped::Empty => break Popped::Empty,
             }
-            Popped::Held => self.held.push(slot),
-            _ => {}
+        };
+        if count > 0 && !port.told {
+            port.told = true;
+            self.told.push(slot);
         }
-        popped
+        (count, last)
     }
 
     /// Whether the producer's close waits for nothing more: the request, to be executed.
     pub(crate) fn take_due_close(&mut self, slot: u32) -> Option<Stamped> {
         let port = self.port(slot)?;
-        if port.takes == Some(0) && !port.held { port.close.take() } else { None }
+        if port.takes == Some(0) && !port.held {
+            port.close.take()
+        } else {
+            None
+        }
     }
 
     /// Parks a close request behind what the producer has published; gives it back if that is
     /// nothing.
     pub(crate) fn park_close(&mut self, id: ProducerId, item: Stamped) -> Option<Stamped> {
-        let Some(port) = self.port_of(id) else { return Some(item) };
+        let Some(port) = self.port_of(id) else {
+            return Some(item);
+        };
         let before = port.len() + u64::from(port.held);
         port.takes = Some(port.takes.map_or(before, |takes| takes.min(before)));
         if port.takes == Some(0) && !port.held {
@@ -223,12 +215,19 @@ impl Producers {
         None
     }
 
-    /// Completes receipts and wakes who waits for them.
+    /// Completes receipts; who waits for them is woken at the end of the turn.
     pub(crate) fn answer(&mut self, receipts: &Receipts, outbox: &mut Outbox) {
-        let Some(port) = self.port_of(receipts.producer) else { return };
-        port.owed = port.owed.saturating_sub(u64::from(receipts.count));
-        port.answer(receipts.first_sequence, u64::from(receipts.count), receipts.outcome, outbox);
-        self.free_if_done(receipts.producer.slot);
+        let slot = receipts.producer.slot;
+        let Some(port) = self.port_of(receipts.producer) else {
+            return;
+        };
+        let count = u64::from(receipts.count);
+        port.owed = port.owed.saturating_sub(count);
+        port.answer(receipts.first_sequence, count, receipts.outcome, outbox);
+        if !std::mem::replace(&mut port.told, true) {
+            self.told.push(slot);
+        }
+        self.free_if_done(slot);
     }
 
     /// Tells every durable producer whether the log takes publishes.
@@ -263,19 +262,16 @@ impl Producers {
         !self.held.is_empty()
     }
 
-    /// End of a turn: tells producers that wait for space in their rings.
-    pub(crate) fn tell_freed(&mut self) {
-        if self.freed.is_empty() {
-            return;
-        }
-        // Partner: the fence of `Bell::ask`, after the pops of this turn.
-        fence(Ordering::SeqCst);
-        for slot in self.freed.drain(..) {
+    /// Whether a handle has something to be told.
+    pub(crate) fn owes_news(&self) -> bool {
+        !self.told.is_empty()
+    }
+
+    /// End of a turn, after its fence: wakes producers that wait for space, and who waits for receipts.
+    pub(crate) fn tell(&mut self) {
+        for slot in self.told.drain(..) {
             if let Some(port) = self.ports[slot as usize].as_mut() {
-                port.freed = false;
-                if let Source::Ring { signal, .. } = &port.source {
-                    signal.space_freed();
-                }
+                port.tell();
             }
         }
     }
@@ -294,7 +290,11 @@ impl Producers {
         fence(Ordering::SeqCst);
         for (slot, port) in (0..).zip(self.ports.iter_mut()) {
             let Some(port) = port else { continue };
-            let waiting = if refuse { 0 } else { port.len() + u64::from(port.held) };
+            let waiting = if refuse {
+                0
+            } else {
+                port.len() + u64::from(port.held)
+            };
             port.takes = Some(port.takes.map_or(waiting, |takes| takes.min(waiting)));
             if port.id.is_some() && !port.active {
                 (port.active, port.held) = (true, port.held);
@@ -306,22 +306,39 @@ impl Producers {
 
     /// Whether every entry that was to be taken is.
     pub(crate) fn drained(&self) -> bool {
-        self.ports.iter().flatten().all(|port| port.takes == Some(0) && !port.held)
+        self.ports
+            .iter()
+            .flatten()
+            .all(|port| port.takes == Some(0) && !port.held)
     }
 
-    /// Refuses what is still in rings and queues; returns how many entries.
+    /// End of a stop: refuses what is still in rings and queues; returns how many entries.
     pub(crate) fn refuse_rest(&mut self, outbox: &mut Outbox) -> u64 {
         let mut refused = 0;
         for port in self.ports.iter_mut().flatten() {
             port.takes = Some(0);
             let Some(id) = port.id else { continue };
             let mut none = |_: ProducerId, _: &Publish| Handled::Taken;
-            while port.pop(id, &mut none) == Popped::Entry {
+            for _ in 0..=port.capacity() {
+                if port.pop(id, &mut none, &mut self.refused) == Popped::Empty {
+                    break;
+                }
                 refused += 1;
             }
-            port.answer_forwards(outbox);
+            // Their entries may be stored; without that answer they are delivered again.
+            if let Source::Forward { answers, .. } = &mut port.source {
+                self.refused.extend(answers.drain(..));
+            }
         }
+        self.answer_refused(outbox);
         refused
+    }
+
+    /// Answers forwards that were refused without asking the core.
+    pub(crate) fn answer_refused(&mut self, outbox: &mut Outbox) {
+        for (from, token, body) in self.refused.drain(..) {
+            outbox.answer(from, token, false, body);
+        }
     }
 
     /// Entries taken and not answered.
@@ -343,173 +360,5 @@ impl Producers {
             self.ports[slot as usize] = None;
             self.free.push(slot);
         }
-    }
-}
-
-impl ProducerPort {
-    /// Entries in the ring or queue, one that is held aside not counted.
-    fn len(&self) -> u64 {
-        match &self.source {
-            Source::Ring { ring, .. } => ring.len() as u64,
-            Source::Forward { queue, .. } => queue.len() as u64,
-        }
-    }
-
-    fn pop(&mut self, id: ProducerId, sink: &mut Sink<'_>) -> Popped {
-        let ProducerPort { source, aside, held, owed, takes, .. } = self;
-        if *held {
-            return offer_aside(source, id, (aside, held, owed, takes), sink);
-        }
-        match source {
-            Source::Ring { ring, pages, .. } => {
-                let popped = ring.pop_with(|publish| {
-                    if let Some(page) = publish.page.take() {
-                        let first_sequence = publish.sequence;
-                        pages.push_back(Page { first_sequence, answered: 0, page });
-                    }
-                    if *takes == Some(0) {
-                        let outcome = Outcome::Refused(Refusal::Closed);
-                        complete(pages, publish.sequence, 1, outcome);
-                        return Popped::Entry;
-                    }
-                    if sink(id, publish) == Handled::Held {
-                        std::mem::swap(publish, aside);
-                        return Popped::Held;
-                    }
-                    if publish.body.capacity() > BODY_KEPT_MAX {
-                        publish.body = Vec::new();
-                    }
-                    taken(owed, takes)
-                });
-                let popped = popped.unwrap_or(Popped::Empty);
-                *held = popped == Popped::Held;
-                popped
-            }
-            Source::Forward { queue, answers, next } => {
-                let Some(forwarded) = queue.pop_front() else { return Popped::Empty };
-                let Forwarded { messages, key_hash, arrived_ns, from, token, body, .. } = forwarded;
-                let (sequence, page) = (*next, None);
-                *aside = Publish { body, messages, key_hash, sequence, arrived_ns, page };
-                *next += 1;
-                answers.push_back((from, token, Vec::new()));
-                if *takes == Some(0) {
-                    return Popped::Entry; // `answer_forwards` refuses it.
-                }
-                *held = true;
-                offer_aside(source, id, (aside, held, owed, takes), sink)
-            }
-        }
-    }
-
-    fn answer(&mut self, first: u64, count: u64, outcome: Outcome, outbox: &mut Outbox) {
-        match &mut self.source {
-            Source::Ring { pages, signal, .. } => {
-                complete(pages, first, count, outcome);
-                signal.progressed();
-            }
-            Source::Forward { answers, .. } => {
-                let stored = matches!(outcome, Outcome::Stored(_));
-                for _ in 0..count {
-                    if let Some((from, token, body)) = answers.pop_front() {
-                        outbox.answer(from, token, stored, body);
-                    }
-                }
-            }
-        }
-    }
-
-    /// At the end of a shard: forwards that got no answer from the core are refused.
-    fn answer_forwards(&mut self, outbox: &mut Outbox) {
-        if let Source::Forward { answers, .. } = &mut self.source {
-            for (from, token, body) in answers.drain(..) {
-                outbox.answer(from, token, false, body);
-            }
-        }
-    }
-}
-
-impl Drop for ProducerPort {
-    /// However a shard ends, by a stop or by a panic: nobody waits for it any longer.
-    fn drop(&mut self) {
-        if let Source::Ring { signal, pages, .. } = &mut self.source {
-            signal.set(ProducerState::Closed, None);
-            for page in pages {
-                page.page.wake(0, RECEIPTS_PER_PAGE);
-            }
-        }
-    }
-}
-
-/// Offers an entry that is not in the ring any more.
-fn offer_aside(
-    source: &mut Source,
-    id: ProducerId,
-    (aside, held, owed, takes): (&mut Publish, &mut bool, &mut u64, &mut Option<u64>),
-    sink: &mut Sink<'_>,
-) -> Popped {
-    if *takes == Some(0) {
-        *held = false;
-        if let Source::Ring { pages, .. } = source {
-            complete(pages, aside.sequence, 1, Outcome::Refused(Refusal::Closed));
-        }
-        return Popped::Entry;
-    }
-    if sink(id, aside) == Handled::Held {
-        return Popped::Held;
-    }
-    *held = false;
-    match source {
-        // Its body goes home with the answer.
-        Source::Forward { answers, .. } => {
-            if let Some((_, _, body)) = answers.back_mut() {
-                *body = std::mem::take(&mut aside.body);
-            }
-        }
-        Source::Ring { .. } if aside.body.capacity() > BODY_KEPT_MAX => aside.body = Vec::new(),
-        Source::Ring { .. } => {}
-    }
-    taken(owed, takes)
-}
-
-fn taken(owed: &mut u64, takes: &mut Option<u64>) -> Popped {
-    *owed += 1;
-    if let Some(left) = takes {
-        *left -= 1;
-    }
-    Popped::Entry
-}
-
-/// Answers consecutive sequences, which may lie on several pages; full pages are given up.
-fn complete(pages: &mut VecDeque<Page>, first: u64, count: u64, outcome: Outcome) {
-    let (mut sequence, end) = (first, first + count);
-    for page in pages.iter_mut() {
-        let page_end = page.first_sequence + RECEIPTS_PER_PAGE as u64;
-        if sequence >= page_end || sequence < page.first_sequence {
-            continue;
-        }
-        let index = (sequence - page.first_sequence) as usize;
-        let len = (end.min(page_end) - sequence) as usize;
-        page.page.complete(index, len, shifted(outcome, sequence - first));
-        page.page.wake(index, len);
-        page.answered += len;
-        sequence += len as u64;
-        if sequence == end {
-            break;
-        }
-    }
-    while pages.front().is_some_and(|page| page.answered == RECEIPTS_PER_PAGE) {
-        pages.pop_front();
-    }
-}
-
-/// The outcome of the entry `by` behind the first one of a run.
-fn shifted(outcome: Outcome, by: u64) -> Outcome {
-    match outcome {
-        Outcome::Stored(mut position) => {
-            // Positions of a run are consecutive entries of one ledger: that is its contract.
-            position.entry += by;
-            Outcome::Stored(position)
-        }
-        other => other,
     }
 }

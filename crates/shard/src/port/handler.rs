@@ -60,7 +60,12 @@ impl<'a> HandlerDelivery<'a> {
         redeliveries: u32,
         outbox: &'a mut Outbox,
     ) -> HandlerDelivery<'a> {
-        HandlerDelivery { block, slot, redeliveries, outbox: RefCell::new(outbox) }
+        HandlerDelivery {
+            block,
+            slot,
+            redeliveries,
+            outbox: RefCell::new(outbox),
+        }
     }
 
     /// The framed messages of the entry.
@@ -98,6 +103,8 @@ impl<'a> HandlerDelivery<'a> {
         messages: u32,
         key_hash: u32,
     ) -> Result<(), ForwardError> {
-        self.outbox.borrow_mut().forward(to, body, messages, key_hash)
+        self.outbox
+            .borrow_mut()
+            .forward(to, body, messages, key_hash)
     }
 }

@@ -67,8 +67,12 @@ const PENDING: u32 = 0;
 const STORED: u32 = 1;
 const UNKNOWN: u32 = 2;
 const REFUSED: u32 = 3;
-const REFUSALS: [Refusal; 4] =
-    [Refusal::DiskFull, Refusal::Poisoned, Refusal::Invalid, Refusal::Closed];
+const REFUSALS: [Refusal; 4] = [
+    Refusal::DiskFull,
+    Refusal::Poisoned,
+    Refusal::Invalid,
+    Refusal::Closed,
+];
 
 impl ReceiptPage {
     /// A page with every answer pending.
@@ -106,11 +110,12 @@ impl ReceiptPage {
             ReceiptState::Pending => {}
             answer => return answer,
         }
-        let wakers =
-            self.wakers.get_or_init(|| (0..RECEIPTS_PER_PAGE).map(|_| AtomicWaker::new()).collect());
+        let wakers = self
+            .wakers
+            .get_or_init(|| (0..RECEIPTS_PER_PAGE).map(|_| AtomicWaker::new()).collect());
         wakers[usize::from(index)].register(waker);
         self.waiting.store(true, Ordering::Release);
-        // Partner: the fence of `wake`.
+        // Partner: the fence of a shard's turn, before `wake`.
         fence(Ordering::SeqCst);
         self.get(index)
     }
@@ -132,7 +137,8 @@ impl ReceiptPage {
             let state = match outcome {
                 Outcome::Stored(position) => {
                     slot.ledger.store(position.ledger, Ordering::Relaxed);
-                    slot.entry.store(position.entry + i as u64, Ordering::Relaxed);
+                    slot.entry
+                        .store(position.entry + i as u64, Ordering::Relaxed);
                     STORED
                 }
                 Outcome::Unknown => UNKNOWN,
@@ -145,15 +151,16 @@ impl ReceiptPage {
         }
     }
 
-    /// Wakes who waits for these sequences; once per run, after [`ReceiptPage::complete`].
+    /// Wakes who waits for these sequences: after [`ReceiptPage::complete`] and a `fence(SeqCst)`, the
+    /// partner of the one in [`ReceiptPage::poll`].
     pub(crate) fn wake(&self, first: usize, count: usize) {
-        // Partner: the fence of `poll`. Either we see that someone waits, or it sees the answer.
-        fence(Ordering::SeqCst);
         if !self.waiting.load(Ordering::Relaxed) {
             return;
         }
         if let Some(wakers) = self.wakers.get() {
-            wakers[first..first + count].iter().for_each(AtomicWaker::wake);
+            wakers[first..first + count]
+                .iter()
+                .for_each(AtomicWaker::wake);
         }
     }
 }
@@ -194,10 +201,29 @@ mod tests {
     #[test]
     fn a_run_of_stored_entries_has_consecutive_positions() {
         let page = page();
-        page.complete(254, 2, Outcome::Stored(Position { ledger: 7, entry: 10 }));
+        page.complete(
+            254,
+            2,
+            Outcome::Stored(Position {
+                ledger: 7,
+                entry: 10,
+            }),
+        );
         assert_eq!(page.get(253), ReceiptState::Pending);
-        assert_eq!(page.get(254), ReceiptState::Stored(Position { ledger: 7, entry: 10 }));
-        assert_eq!(page.get(255), ReceiptState::Stored(Position { ledger: 7, entry: 11 }));
+        assert_eq!(
+            page.get(254),
+            ReceiptState::Stored(Position {
+                ledger: 7,
+                entry: 10
+            })
+        );
+        assert_eq!(
+            page.get(255),
+            ReceiptState::Stored(Position {
+                ledger: 7,
+                entry: 11
+            })
+        );
     }
 
     #[test]
@@ -211,12 +237,29 @@ mod tests {
 
     #[test]
     fn only_the_waiters_of_the_answered_run_are_woken() {
-        let (page, count, other) = (page(), Arc::new(Count::default()), Arc::new(Count::default()));
-        assert_eq!(page.poll(3, &Waker::from(Arc::clone(&count))), ReceiptState::Pending);
-        assert_eq!(page.poll(9, &Waker::from(Arc::clone(&other))), ReceiptState::Pending);
+        let (page, count, other) = (
+            page(),
+            Arc::new(Count::default()),
+            Arc::new(Count::default()),
+        );
+        assert_eq!(
+            page.poll(3, &Waker::from(Arc::clone(&count))),
+            ReceiptState::Pending
+        );
+        assert_eq!(
+            page.poll(9, &Waker::from(Arc::clone(&other))),
+            ReceiptState::Pending
+        );
         page.complete(0, 5, Outcome::Unknown);
+        fence(Ordering::SeqCst);
         page.wake(0, 5);
-        assert_eq!((count.0.load(Ordering::SeqCst), other.0.load(Ordering::SeqCst)), (1, 0));
+        assert_eq!(
+            (
+                count.0.load(Ordering::SeqCst),
+                other.0.load(Ordering::SeqCst)
+            ),
+            (1, 0)
+        );
         assert_eq!(page.poll(3, Waker::noop()), ReceiptState::Unknown);
     }
 

@@ -12,7 +12,10 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 pub fn reply<T>() -> (ReplyTo<T>, ReplyFrom<T>) {
     let (sender, receiver) = crossbeam_channel::bounded(1);
     let waker = Arc::new(AtomicWaker::new());
-    let to = ReplyTo { sender: Some(sender), waker: Arc::clone(&waker) };
+    let to = ReplyTo {
+        sender: Some(sender),
+        waker: Arc::clone(&waker),
+    };
     (to, ReplyFrom { receiver, waker })
 }
 

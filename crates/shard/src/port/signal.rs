@@ -112,8 +112,11 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    const ALL: [CloseReason; 3] =
-        [CloseReason::Asked, CloseReason::EngineStopped, CloseReason::HandlerPanicked];
+    const ALL: [CloseReason; 3] = [
+        CloseReason::Asked,
+        CloseReason::EngineStopped,
+        CloseReason::HandlerPanicked,
+    ];
 }
 
 /// Shared by a consumer handle and its shard. One task or thread waits on it at a time.
@@ -154,7 +157,9 @@ impl ConsumerSignal {
     /// The first reason stays.
     pub(crate) fn close(&self, reason: CloseReason) {
         let code = reason as u8 + 1;
-        let _ = self.closed.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
+        let _ = self
+            .closed
+            .compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire);
         fence(Ordering::SeqCst);
         self.delivered.ring();
     }
@@ -222,7 +227,10 @@ mod tests {
         signal.set(ProducerState::Poisoned, Some("sync failed: EIO"));
         assert_eq!(signal.state(), ProducerState::Stopping);
         signal.set(ProducerState::Closed, None);
-        assert_eq!((signal.state(), signal.reason()), (ProducerState::Closed, Some("sync failed: EIO")));
+        assert_eq!(
+            (signal.state(), signal.reason()),
+            (ProducerState::Closed, Some("sync failed: EIO"))
+        );
     }
 
     #[test]

@@ -1,0 +1,269 @@
+//! The consumers of a shard: rings to handles on other threads, and handlers that run here.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use pelton_broker::flow::{Grant, Granter};
+use pelton_broker::storage::Position;
+use pelton_broker::{ConsumerId, Run};
+use pelton_rings::{Full, Sender};
+
+use crate::mesh::Outbox;
+use crate::port::{
+    CloseReason, ConsumerSignal, Handler, HandlerDelivery, PORTS_MAX, Ports, Verdict,
+};
+
+/// All consumers by slot.
+#[derive(Debug, Default)]
+pub(crate) struct Consumers {
+    ports: Vec<Option<ConsumerPort>>,
+    free: Vec<u32>,
+    /// Slots that got runs in this turn.
+    told: Vec<u32>,
+    /// Slots whose ring had no room for a run.
+    spilled: Vec<u32>,
+}
+
+#[derive(Debug)]
+struct ConsumerPort {
+    id: Option<ConsumerId>,
+    to: To,
+    signal: Arc<ConsumerSignal>,
+    told: bool,
+}
+
+enum To {
+    /// The ring, and runs that did not fit: more was granted than the ring has places.
+    Ring {
+        ring: Sender<Run>,
+        spilled: VecDeque<Run>,
+    },
+    Handler(Box<HandlerPort>),
+}
+
+struct HandlerPort {
+    handler: Handler,
+    granter: Granter,
+}
+
+/// What a handler said about the entries of a run; the caller tells the core.
+#[derive(Debug, Default)]
+pub(crate) struct Handled {
+    pub(crate) acked: Vec<Position>,
+    pub(crate) nacked: Vec<Position>,
+    /// Its grant woke a dispatcher.
+    pub(crate) granted: bool,
+    /// It panicked: detach it.
+    pub(crate) panicked: bool,
+}
+
+impl Handled {
+    pub(crate) fn is_empty(&self) -> bool {
+        let Handled {
+            acked,
+            nacked,
+            granted,
+            panicked,
+        } = self;
+        acked.is_empty() && nacked.is_empty() && !granted && !panicked
+    }
+}
+
+impl Consumers {
+    /// Slots ever used: the ready bits that can be set.
+    pub(crate) fn used(&self) -> usize {
+        self.ports.len()
+    }
+
+    /// Keeps the ends of a consumer that is about to be attached; gives its slot, or the ends back if
+    /// there are [`PORTS_MAX`] already or they are not a consumer's.
+    pub(crate) fn open(&mut self, ports: Ports) -> Result<u32, Ports> {
+        if self.free.is_empty() && self.ports.len() == PORTS_MAX {
+            return Err(ports);
+        }
+        let (to, signal) = match ports {
+            Ports::Consumer { ring, signal } => (
+                To::Ring {
+                    ring,
+                    spilled: VecDeque::new(),
+                },
+                signal,
+            ),
+            Ports::Handler {
+                handler,
+                granter,
+                signal,
+            } => (
+                To::Handler(Box::new(HandlerPort { handler, granter })),
+                signal,
+            ),
+            other => return Err(other),
+        };
+        let port = Some(ConsumerPort {
+            id: None,
+            to,
+            signal,
+            told: false,
+        });
+        if let Some(slot) = self.free.pop() {
+            self.ports[slot as usize] = port;
+            return Ok(slot);
+        }
+        self.ports.push(port);
+        Ok(u32::try_from(self.ports.len() - 1).expect("bounded by PORTS_MAX"))
+    }
+
+    /// The core attached it.
+    pub(crate) fn attached(&mut self, id: ConsumerId) {
+        if let Some(Some(port)) = self.ports.get_mut(id.slot as usize) {
+            port.id = Some(id);
+        }
+    }
+
+    /// The core refused to attach it.
+    pub(crate) fn not_attached(&mut self, slot: u32) {
+        if self.ports[slot as usize].take().is_some() {
+            self.free.push(slot);
+        }
+    }
+
+    /// The core detached it, or is about to: nothing more goes there.
+    pub(crate) fn close(&mut self, id: ConsumerId, reason: CloseReason) {
+        if let Some(slot) = self.ports.get_mut(id.slot as usize)
+            && slot.as_ref().is_some_and(|port| port.id == Some(id))
+            && let Some(port) = slot.take()
+        {
+            port.signal.close(reason);
+            self.free.push(id.slot);
+        }
+    }
+
+    /// The attachment in a slot.
+    pub(crate) fn id_of(&self, slot: u32) -> Option<ConsumerId> {
+        self.ports.get(slot as usize)?.as_ref()?.id
+    }
+
+    /// Gives a run to its consumer. A handler's verdicts are added to `handled`.
+    pub(crate) fn hand_over(
+        &mut self,
+        consumer: ConsumerId,
+        run: Run,
+        outbox: &mut Outbox,
+        handled: &mut Handled,
+    ) {
+        let Some(Some(port)) = self.ports.get_mut(consumer.slot as usize) else {
+            return;
+        };
+        // The first runs may come before the reply that names the attachment.
+        if *port.id.get_or_insert(consumer) != consumer {
+            return;
+        }
+        match &mut port.to {
+            To::Ring { ring, spilled } => {
+                if !port.told {
+                    port.told = true;
+                    self.told.push(consumer.slot);
+                }
+                if !spilled.is_empty() {
+                    spilled.push_back(run);
+                } else if let Err(Full(run)) = ring.push(run) {
+                    spilled.push_back(run);
+                    self.spilled.push(consumer.slot);
+                }
+            }
+            To::Handler(handler) => handler.run(consumer, &run, outbox, handled),
+        }
+    }
+
+    /// Offers again what did not fit. Nobody says when a ring has room, so the shard looks.
+    pub(crate) fn push_spilled(&mut self) {
+        let Consumers {
+            ports,
+            told,
+            spilled: waiting,
+            ..
+        } = self;
+        waiting.retain(|&slot| {
+            let Some(ConsumerPort {
+                to: To::Ring { ring, spilled },
+                told: flag,
+                ..
+            }) = ports[slot as usize].as_mut()
+            else {
+                return false;
+            };
+            if ring.push_chunk(&mut std::iter::from_fn(|| spilled.pop_front())) > 0 && !*flag {
+                *flag = true;
+                told.push(slot);
+            }
+            !spilled.is_empty()
+        });
+    }
+
+    /// Whether runs wait for room in a ring.
+    pub(crate) fn any_spilled(&self) -> bool {
+        !self.spilled.is_empty()
+    }
+
+    /// Whether a handle has something to be told.
+    pub(crate) fn owes_news(&self) -> bool {
+        !self.told.is_empty()
+    }
+
+    /// End of a turn, after its fence: wakes every consumer that got something, once.
+    pub(crate) fn tell(&mut self) {
+        for slot in self.told.drain(..) {
+            if let Some(port) = self.ports[slot as usize].as_mut() {
+                port.told = false;
+                port.signal.delivered();
+            }
+        }
+    }
+}
+
+impl HandlerPort {
+    fn run(&mut self, consumer: ConsumerId, run: &Run, outbox: &mut Outbox, handled: &mut Handled) {
+        for slot in run.first_slot..run.first_slot + run.count {
+            let position = run.block.meta(slot).position;
+            let delivery = HandlerDelivery::new(&run.block, slot, run.redeliveries, outbox);
+            let handler = &mut self.handler;
+            // Its own state may be broken after a panic, so it is never called again.
+            let verdict = catch_unwind(AssertUnwindSafe(|| handler(&delivery)));
+            match verdict {
+                Ok(Verdict::Ack) => {
+                    if !outbox.send_current(consumer, position) {
+                        handled.acked.push(position);
+                    }
+                }
+                Ok(Verdict::Nack) => {
+                    outbox.drop_current();
+                    handled.nacked.push(position);
+                }
+                Err(_) => {
+                    outbox.drop_current();
+                    handled.panicked = true;
+                    return;
+                }
+            }
+        }
+        self.granter.received(run.messages);
+        handled.granted |= self.granter.grant(run.messages) == Grant::Ring;
+    }
+}
+
+impl Drop for ConsumerPort {
+    /// However a shard ends: nobody waits for it any longer. A reason given before stays.
+    fn drop(&mut self) {
+        self.signal.close(CloseReason::EngineStopped);
+    }
+}
+
+impl std::fmt::Debug for To {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            To::Ring { .. } => "Ring",
+            To::Handler(_) => "Handler",
+        })
+    }
+}

@@ -1,0 +1,263 @@
+//! Carries out what the core asks for, and takes in what the control lane brings.
+
+use std::sync::atomic::{Ordering, fence};
+
+use pelton_broker::{
+    ConsumerId, Effect, Event, Now, Outcome, Receipts, Refusal, Reply, Request, RequestError, Run,
+};
+use pelton_broker::{RequestId, storage::Durability};
+use pelton_metrics::{Counter, ShardMetrics};
+
+use crate::port::{Answer, CloseReason, Control, PORTS_MAX, Ports, ReplyTo, ShardStats, Stamped};
+use crate::requests::{Pending, Then};
+use crate::turn::Shard;
+use crate::watch::TurnWork;
+
+impl Shard {
+    /// Takes effects until there are none. An operation that is done at once (an inline write) may
+    /// bring more of them; the log bounds what it writes in a turn.
+    pub(crate) fn carry_out_effects(&mut self, now: Now, work: &mut TurnWork) {
+        let written_before = self.watch.metrics.counters.get(Counter::BytesWritten);
+        self.consumers.push_spilled();
+        loop {
+            while let Some(effect) = self.broker.poll_effect() {
+                work.effects += 1;
+                self.carry_out(effect, now, work);
+            }
+            let Some(answer) = self.disk.next_done() else {
+                break;
+            };
+            self.on_answer(answer, now);
+        }
+        self.disk.enter();
+        let written = self.watch.metrics.counters.get(Counter::BytesWritten);
+        work.written_bytes += written.saturating_sub(written_before);
+        // What handlers forwarded to topics of this shard joins the data lane of the next turn.
+        while let Some(data) = self.outbox.pop_own() {
+            work.data += 1;
+            self.on_peer(self.shared.index, data, now);
+        }
+        self.inbox.producers.answer_refused(&mut self.outbox);
+        self.outbox.flush(&mut self.watch.metrics.counters);
+    }
+
+    /// Wakes who waits for what this turn did: once per handle, after everything is in place.
+    pub(crate) fn tell_handles(&mut self) {
+        let producers = &mut self.inbox.producers;
+        if self.consumers.owes_news() || producers.owes_news() {
+            // Partner: the fences of those who ask to be woken. One for all pushes, pops and receipts
+            // of this turn: either we see that someone waits, or it sees what we did.
+            fence(Ordering::SeqCst);
+            self.consumers.tell();
+            producers.tell();
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect, now: Now, work: &mut TurnWork) {
+        match effect {
+            Effect::HandOver { consumer, run } => self.hand_over(consumer, run, now, work),
+            Effect::Receipts(receipts) => self.give_receipts(&receipts),
+            Effect::Reply { id, reply } => self.answer(id, reply),
+            Effect::Disk(op) => {
+                self.disk
+                    .carry_out(op, now.mono_ns, &mut self.watch.metrics);
+            }
+            Effect::Meta(op) => self.disk.meta(op, now.mono_ns),
+            Effect::LogState(state) => self.inbox.producers.set_log_state(state),
+        }
+    }
+
+    fn hand_over(&mut self, consumer: ConsumerId, run: Run, now: Now, work: &mut TurnWork) {
+        let counters = &mut self.watch.metrics.counters;
+        counters.add(Counter::EntriesOut, u64::from(run.count));
+        counters.add(Counter::MessagesOut, u64::from(run.messages));
+        let count = run.count;
+        let mut verdicts = std::mem::take(&mut self.verdicts);
+        self.consumers
+            .hand_over(consumer, run, &mut self.outbox, &mut verdicts);
+        if !verdicts.is_empty() {
+            work.handled += count;
+            for position in verdicts.acked.drain(..) {
+                let _ = self.broker.handle(Event::Ack { consumer, position }, now);
+            }
+            for position in verdicts.nacked.drain(..) {
+                let _ = self.broker.handle(Event::Nack { consumer, position }, now);
+            }
+            if std::mem::take(&mut verdicts.granted) {
+                let _ = self.broker.handle(Event::Granted { consumer }, now);
+            }
+            if std::mem::take(&mut verdicts.panicked) {
+                self.consumers.close(consumer, CloseReason::HandlerPanicked);
+                let id = self.requests.insert(Pending::Own);
+                let request = Request::CloseConsumer { consumer };
+                let _ = self.broker.handle(Event::Request { id, request }, now);
+                let note =
+                    format!("the handler of consumer {consumer:?} panicked and was detached");
+                self.notes.push(note);
+            }
+        }
+        self.verdicts = verdicts;
+    }
+
+    pub(crate) fn give_receipts(&mut self, receipts: &Receipts) {
+        let counter = match receipts.outcome {
+            Outcome::Stored(_) => Some(Counter::ReceiptsSent),
+            Outcome::Refused(Refusal::DiskFull) => Some(Counter::RefusedDiskFull),
+            Outcome::Refused(Refusal::Poisoned) => Some(Counter::RefusedPoisoned),
+            Outcome::Refused(Refusal::Invalid) => Some(Counter::RefusedTooLarge),
+            Outcome::Refused(Refusal::Closed) => Some(Counter::RefusedClosed),
+            Outcome::Unknown => None,
+        };
+        if let Some(counter) = counter {
+            self.watch
+                .metrics
+                .counters
+                .add(counter, u64::from(receipts.count));
+        }
+        self.inbox.producers.answer(receipts, &mut self.outbox);
+    }
+
+    /// An item of the control lane.
+    pub(crate) fn on_control(&mut self, item: Stamped, now: Now) {
+        let waited_ns = now.mono_ns.saturating_sub(item.pushed_ns);
+        self.watch.metrics.control_wait.record(waited_ns);
+        if let Some(owner) = self.owner_elsewhere(&item.control) {
+            self.outbox.send_control(owner, item);
+            return;
+        }
+        match item.control {
+            Control::Request {
+                request,
+                ports,
+                reply,
+            } => self.on_request(request, ports, reply, now),
+            Control::Stats { spare, reply } => {
+                let id = self.requests.insert(Pending::Stats { spare, reply });
+                let _ = self.broker.handle(
+                    Event::Request {
+                        id,
+                        request: Request::Stats,
+                    },
+                    now,
+                );
+            }
+        }
+    }
+
+    /// Requests that name a topic run where it lives, wherever they arrived.
+    fn owner_elsewhere(&self, control: &Control) -> Option<u32> {
+        let Control::Request { request, .. } = control else {
+            return None;
+        };
+        let (Request::OpenTopic { name, .. } | Request::DeleteTopic { name }) = request else {
+            return None;
+        };
+        let owner = self.routes.shard_of(name);
+        (owner != self.shared.index).then_some(owner)
+    }
+
+    fn on_request(&mut self, mut request: Request, ports: Ports, reply: ReplyTo<Answer>, now: Now) {
+        let opens = matches!(
+            request,
+            Request::OpenTopic { .. } | Request::OpenProducer { .. } | Request::Subscribe { .. }
+        );
+        if opens && self.stop.is_some() {
+            return; // Dropping the reply says it: the engine stops.
+        }
+        let then = match (&mut request, ports) {
+            (Request::OpenTopic { durability, .. }, _) => Then::TopicOpen(*durability),
+            (Request::OpenProducer { topic, slot, .. }, ports) => {
+                let topic = topic.0 as usize;
+                let durable = self.durable_topics.get(topic).copied().unwrap_or(false);
+                let producers = &mut self.inbox.producers;
+                let opened = match ports {
+                    Ports::Producer { ring, signal } => producers.open_ring(ring, signal, durable),
+                    Ports::Forward => producers.open_forward(durable),
+                    _ => None,
+                };
+                let Some(opened) = opened else {
+                    return reply.send(Err(no_port("producers")));
+                };
+                *slot = opened;
+                Then::ProducerOpen { slot: opened }
+            }
+            (Request::Subscribe { slot, .. }, ports) => match self.consumers.open(ports) {
+                Ok(opened) => {
+                    *slot = opened;
+                    self.inbox.set_consumers_used(self.consumers.used());
+                    Then::ConsumerOpen { slot: opened }
+                }
+                Err(_) => return reply.send(Err(no_port("consumers"))),
+            },
+            (Request::CloseProducer { producer }, _) => Then::ProducerClosed(*producer),
+            (Request::CloseConsumer { consumer }, _) => Then::ConsumerClosed(*consumer),
+            _ => Then::Nothing,
+        };
+        let id = self.requests.insert(Pending::Request { reply, then });
+        let _ = self.broker.handle(Event::Request { id, request }, now);
+    }
+
+    fn answer(&mut self, id: RequestId, answer: Answer) {
+        match self.requests.take(id) {
+            Some(Pending::Request { reply, then }) => {
+                self.settle(then, &answer);
+                reply.send(answer);
+            }
+            Some(Pending::Stats { spare, reply }) => self.give_stats(spare, reply, answer),
+            Some(Pending::Own) | None => {}
+        }
+    }
+
+    /// What an answer means for the ports, before its asker sees it.
+    fn settle(&mut self, then: Then, answer: &Answer) {
+        match (then, answer) {
+            (Then::TopicOpen(durability), Ok(Reply::Topic(topic))) => {
+                let index = topic.0 as usize;
+                if self.durable_topics.len() <= index {
+                    self.durable_topics.resize(index + 1, false);
+                }
+                self.durable_topics[index] = durability != Durability::Memory;
+            }
+            (Then::ProducerOpen { .. }, Ok(Reply::Producer(id))) => {
+                self.inbox.producers.attached(*id);
+            }
+            (Then::ProducerOpen { slot }, _) => self.inbox.producers.not_attached(slot),
+            (Then::ConsumerOpen { .. }, Ok(Reply::Consumer(id))) => self.consumers.attached(*id),
+            (Then::ConsumerOpen { slot }, _) => self.consumers.not_attached(slot),
+            (Then::ProducerClosed(id), _) => self.inbox.producers.closed(id),
+            (Then::ConsumerClosed(id), _) => self.consumers.close(id, CloseReason::Asked),
+            _ => {}
+        }
+    }
+
+    fn give_stats(&mut self, spare: Box<ShardMetrics>, reply: ReplyTo<ShardStats>, answer: Answer) {
+        let broker = match answer {
+            Ok(Reply::Stats(stats)) => *stats,
+            _ => return,
+        };
+        let (enters, overflows, short) = self.disk.driver_counts();
+        let counters = &mut self.watch.metrics.counters;
+        counters.add(Counter::Enters, enters);
+        counters.add(Counter::RingOverflows, overflows);
+        counters.add(Counter::ShortTransfers, short);
+        let (control_depth, data_depth) = self.inbox.depths();
+        reply.send(ShardStats {
+            shard: self.shared.index,
+            broker,
+            metrics: std::mem::replace(&mut self.watch.metrics, spare),
+            long_turns: self.watch.long_turns(),
+            control_depth,
+            data_depth,
+            notes: self.notes.clone(),
+        });
+    }
+}
+
+fn no_port(what: &str) -> RequestError {
+    let name = what.to_owned();
+    RequestError::InUse {
+        what: "the shard's table of",
+        name,
+        users: PORTS_MAX,
+    }
+}

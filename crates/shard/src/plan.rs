@@ -1,0 +1,298 @@
+//! What is decided before a thread is started: the directory, its lock, the driver, who owns what.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+use std::thread::{JoinHandle, ThreadId};
+
+use pelton_broker::{TOPIC_PREFIX, TopicRecord};
+use pelton_sys::{
+    Clock, DirLock, DiskPlan, IoPool, Kv, SpinInput, SpinVerdict, cpus_allowed, pool_threads,
+    quota, spin_verdict, sync_dir,
+};
+
+use crate::error::OpenError;
+use crate::mesh::mesh;
+use crate::port::{ShardHandle, Shared};
+use crate::routes::Routes;
+use crate::runtime::{Ends, Runtime, TakeOnce};
+use crate::spawn::{EngineOptions, SHARDS_MAX};
+use crate::start::Seed;
+
+/// Keys and values of the metadata.
+pub(crate) type Records = Vec<(String, Vec<u8>)>;
+
+/// Everything that is decided before a thread is started.
+pub(crate) struct Plan {
+    pub(crate) options: EngineOptions,
+    pub(crate) resources: Arc<Resources>,
+    disk: Option<DiskPlan>,
+    routes: Arc<Routes>,
+    /// Metadata of each shard.
+    records: Vec<Records>,
+    verdict: SpinVerdict,
+    clock: Clock,
+    shareds: Vec<Arc<Shared>>,
+    notes: Vec<String>,
+}
+
+/// What shards share and the last of them lets go of: the directory's lock last.
+#[derive(Debug)]
+pub(crate) struct Resources {
+    pub(crate) kv: Option<Kv>,
+    pub(crate) pool: Option<IoPool>,
+    _lock: Option<DirLock>,
+}
+
+impl Plan {
+    pub(crate) fn make(mut options: EngineOptions) -> Result<Plan, OpenError> {
+        check(&options)?;
+        if options.log.log_id == 0 {
+            options.log.log_id = random_id();
+        }
+        let (resources, disk, pairs) = match &options.dir {
+            None => (
+                Resources {
+                    kv: None,
+                    pool: None,
+                    _lock: None,
+                },
+                None,
+                Vec::new(),
+            ),
+            Some(dir) => {
+                let lock = take_dir(dir, options.shards)?;
+                let disk = DiskPlan::decide(options.disk)?;
+                let kv = Kv::open(&dir.join(META_FILE)).map_err(OpenError::Metadata)?;
+                let pairs = kv.load().map_err(OpenError::Metadata)?;
+                let pool = IoPool::new(pool_threads(options.shards))
+                    .map_err(|source| OpenError::Start { shard: 0, source })?;
+                let resources = Resources {
+                    kv: Some(kv),
+                    pool: Some(pool),
+                    _lock: Some(lock),
+                };
+                (resources, Some(disk), pairs)
+            }
+        };
+        let (routes, records) = split(pairs, options.shards)?;
+        let verdict = spin_verdict(&SpinInput {
+            shards: options.shards,
+            polling_consumers: 0,
+            consumer_shares_cpu: false,
+            cpus_allowed: cpus_allowed().len(),
+            quota_milli_cpus: quota().map(|quota| quota.milli_cpus),
+        });
+        let mut notes = vec![format!("spinning: {verdict}")];
+        if options.pin && cpus_allowed().len() < options.shards {
+            let (cpus, shards) = (cpus_allowed().len(), options.shards);
+            notes.push(format!(
+                "not pinned: {shards} shards on {cpus} allowed CPUs"
+            ));
+            options.pin = false;
+        }
+        Ok(Plan {
+            options,
+            resources: Arc::new(resources),
+            disk,
+            routes: Arc::new(routes),
+            records,
+            verdict,
+            clock: Clock::new(),
+            shareds: Vec::new(),
+            notes,
+        })
+    }
+
+    pub(crate) fn seeds(&mut self) -> Vec<Seed> {
+        let options = &self.options;
+        let slots = (options.control_slots, options.data_slots);
+        let mut lanes = Vec::new();
+        for index in 0..options.shards {
+            let clock = self.clock.clone();
+            let (shared, receiver) = Shared::new(index as u32, options.shards, slots, clock);
+            self.shareds.push(shared);
+            lanes.push(receiver);
+        }
+        let cpus: Vec<usize> = cpus_allowed().iter().collect();
+        let ends = mesh(&self.shareds)
+            .into_iter()
+            .zip(lanes)
+            .zip(std::mem::take(&mut self.records));
+        ends.enumerate()
+            .map(|(index, (((outbox, peers), lanes), records))| Seed {
+                shared: Arc::clone(&self.shareds[index]),
+                routes: Arc::clone(&self.routes),
+                clock: self.clock.clone(),
+                lanes,
+                outbox,
+                peers,
+                records,
+                dir: options.dir.clone(),
+                disk: self.disk.clone(),
+                log: options.log.clone(),
+                idle: options.idle,
+                verdict: self.verdict,
+                cpu: if options.pin {
+                    cpus.get(index).copied()
+                } else {
+                    None
+                },
+                notes: self.notes.clone(),
+            })
+            .collect()
+    }
+
+    pub(crate) fn into_runtime(
+        self,
+        ends: Vec<Ends>,
+        threads: Vec<JoinHandle<()>>,
+        driven_by: Option<ThreadId>,
+    ) -> Runtime {
+        Runtime {
+            handles: self
+                .shareds
+                .into_iter()
+                .map(|shared| ShardHandle { shared })
+                .collect(),
+            routes: self.routes,
+            clock: self.clock,
+            dir: self.options.dir,
+            disk: self.disk.map(|plan| plan.report().clone()),
+            notes: self.notes,
+            ends,
+            threads: TakeOnce::new(threads),
+            resources: TakeOnce::new(self.resources),
+            driven_by,
+            first_report: OnceLock::new(),
+        }
+    }
+}
+
+pub(crate) const META_FILE: &str = "meta.redb";
+const LOCK_FILE: &str = "LOCK";
+
+fn check(options: &EngineOptions) -> Result<(), OpenError> {
+    let bad = |text: String| Err(OpenError::Options(text));
+    if !(1..=SHARDS_MAX).contains(&options.shards) {
+        return bad(format!(
+            "shards is 1 to {SHARDS_MAX}, not {}",
+            options.shards
+        ));
+    }
+    for (name, slots) in [
+        ("control_slots", options.control_slots),
+        ("data_slots", options.data_slots),
+    ] {
+        if slots < 2 || !slots.is_power_of_two() {
+            return bad(format!("{name} is a power of two from 2 on, not {slots}"));
+        }
+    }
+    Ok(())
+}
+
+/// Makes the directory if there is none, takes its lock, and looks at what is in it.
+fn take_dir(dir: &Path, shards: usize) -> Result<DirLock, OpenError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| OpenError::Directory { path, source }
+    };
+    if !dir.exists() {
+        fs::create_dir_all(dir).map_err(failed(dir))?;
+        let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+        sync_dir(parent.unwrap_or(Path::new("."))).map_err(failed(dir))?;
+    }
+    // Foreign files first: a wrong directory is left as it was, without even a lock file.
+    let found = look_at_dir(dir).map_err(|error| match error {
+        Look::Io(source) => OpenError::Directory {
+            path: dir.to_owned(),
+            source,
+        },
+        Look::Foreign(path) => OpenError::Foreign { path },
+    })?;
+    let lock = DirLock::take(dir)?;
+    if found > shards {
+        return Err(OpenError::TooFewShards {
+            found,
+            asked: shards,
+        });
+    }
+    for index in 0..shards {
+        let shard = crate::disk::shard_dir(dir, index as u32);
+        if !shard.exists() {
+            fs::create_dir(&shard).map_err(failed(&shard))?;
+        }
+    }
+    sync_dir(dir).map_err(failed(dir))?;
+    Ok(lock)
+}
+
+pub(crate) enum Look {
+    Io(std::io::Error),
+    Foreign(PathBuf),
+}
+
+/// How many shards a directory holds. Hidden files and `lost+found` are nobody's business.
+pub(crate) fn look_at_dir(dir: &Path) -> Result<usize, Look> {
+    let mut shards = 0;
+    for entry in fs::read_dir(dir).map_err(Look::Io)? {
+        let entry = entry.map_err(Look::Io)?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name == META_FILE || name == LOCK_FILE || is_ignored(&name) {
+            continue;
+        }
+        match name
+            .strip_prefix("shard-")
+            .and_then(|index| index.parse::<usize>().ok())
+        {
+            Some(index) if index < SHARDS_MAX => shards = shards.max(index + 1),
+            _ => return Err(Look::Foreign(entry.path())),
+        }
+    }
+    Ok(shards)
+}
+
+pub(crate) fn is_ignored(name: &str) -> bool {
+    name.starts_with('.') || name == "lost+found"
+}
+
+/// Which shard each record belongs to; those of no topic go to all.
+fn split(pairs: Records, shards: usize) -> Result<(Routes, Vec<Records>), OpenError> {
+    let mut known = BTreeMap::new();
+    let mut records = vec![Vec::new(); shards];
+    for (key, value) in pairs {
+        if !key.starts_with(TOPIC_PREFIX) {
+            records
+                .iter_mut()
+                .for_each(|shard| shard.push((key.clone(), value.clone())));
+            continue;
+        }
+        let record = TopicRecord::decode(&key, &value)?;
+        let Some(shard) = records.get_mut(record.shard as usize) else {
+            let found = record.shard as usize + 1;
+            return Err(OpenError::TooFewShards {
+                found,
+                asked: shards,
+            });
+        };
+        known.insert(record.name.into_boxed_str(), record.shard);
+        shard.push((key, value));
+    }
+    Ok((Routes::new(shards as u32, known), records))
+}
+
+/// An identity for a new log: what the standard library seeds its hash maps with, from the kernel,
+/// with the time and the process mixed in.
+fn random_id() -> u128 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let half = |salt: u64| {
+        let mut hasher = RandomState::new().build_hasher();
+        hasher.write_u64(salt);
+        hasher.write_u64(Clock::new().wall_ms());
+        hasher.write_u32(std::process::id());
+        hasher.finish()
+    };
+    (u128::from(half(1)) << 64) | u128::from(half(2)) | 1
+}

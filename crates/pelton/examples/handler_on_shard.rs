@@ -23,7 +23,9 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let _ = finished.send(std::mem::take(&mut by_key));
                 continue;
             }
-            let Ok(bytes) = message.payload.try_into() else { return Verdict::Nack };
+            let Ok(bytes) = message.payload.try_into() else {
+                return Verdict::Nack;
+            };
             let key = message.key.unwrap_or_default().to_vec();
             *by_key.entry(key).or_default() += u64::from_le_bytes(bytes);
         }
@@ -41,6 +43,6 @@ fn main() -> Result<(), Box<dyn Error>> {
         println!("{:>5}: {sum}", String::from_utf8_lossy(&key));
     }
     drop(guard); // detaches the handler; the subscription stays
-    println!("{}", engine.shutdown(Duration::from_secs(5)));
+    println!("stopped: {:?}", engine.shutdown(Duration::from_secs(5)));
     Ok(())
 }

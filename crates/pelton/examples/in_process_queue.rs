@@ -4,25 +4,32 @@
 //! `cargo run -p pelton --example in_process_queue`
 
 use std::error::Error;
+use std::time::Duration;
 
 use pelton::{Engine, InitialPosition, SubscriptionKind};
 
 const JOBS: u32 = 10_000;
 
-fn main() -> Result<(), Box<dyn Error>> {
+/// An error that can leave its thread.
+type Failed = Box<dyn Error + Send + Sync>;
+
+fn main() -> Result<(), Failed> {
     let engine = Engine::in_memory().open()?;
     let jobs = engine.topic("jobs").open()?;
 
     // Workers subscribe first: a topic without subscriptions keeps nothing.
     let mut workers = Vec::new();
     for name in ["first", "second"] {
-        let subscribe = jobs.subscribe("workers").kind(SubscriptionKind::Shared).name(name);
+        let subscribe = jobs
+            .subscribe("workers")
+            .kind(SubscriptionKind::Shared)
+            .name(name);
         workers.push(subscribe.initial(InitialPosition::Earliest).open()?);
     }
 
     let producer_topic = jobs.clone();
-    std::thread::scope(|scope| -> Result<(), Box<dyn Error>> {
-        let producer = scope.spawn(move || -> Result<(), pelton::Error> {
+    std::thread::scope(|scope| -> Result<(), Failed> {
+        let producer = scope.spawn(move || -> Result<(), Failed> {
             let mut producer = producer_topic.producer().name("main").open()?;
             for job in 0..JOBS {
                 producer.send(job.to_le_bytes())?; // waits while the queue is full
@@ -35,9 +42,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         let running: Vec<_> = workers
             .into_iter()
             .map(|mut worker| {
-                scope.spawn(move || -> Result<(u32, u32), pelton::Error> {
+                scope.spawn(move || -> Result<(u32, u32), Failed> {
                     let (mut done, mut failed) = (0u32, 0u32);
-                    while let Some(job) = worker.recv_timeout(std::time::Duration::from_millis(500))? {
+                    while let Some(job) = worker.recv_timeout(Duration::from_millis(500))? {
                         let number = u32::from_le_bytes(job.payload().try_into().expect("4 bytes"));
                         if number % 1_000 == 7 && job.redelivery_count() == 0 {
                             failed += 1;
@@ -63,7 +70,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok(())
     })?;
 
-    let report = engine.shutdown(std::time::Duration::from_secs(5));
-    println!("{report}");
+    let report = engine.shutdown(Duration::from_secs(5));
+    println!(
+        "stopped, clean: {}, after {} us",
+        report.clean,
+        report.took_ns / 1_000
+    );
     Ok(())
 }

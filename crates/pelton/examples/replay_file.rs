@@ -23,12 +23,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         })?,
         None => BUILT_IN.to_owned(),
     };
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
     let directory = tempfile::tempdir()?;
 
     let engine = Engine::builder(directory.path()).open()?;
     let events = engine.topic("events").open()?; // receipts after fdatasync
-    let mut reader = events.subscribe("reader").initial(InitialPosition::Earliest).open()?;
+    let mut reader = events
+        .subscribe("reader")
+        .initial(InitialPosition::Earliest)
+        .open()?;
 
     let started_ns = engine.clock().now_ns();
     let mut producer = events.producer().name("replay").open()?;
@@ -52,18 +58,26 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     reader.flush_acks()?;
     drop((producer, reader, events));
-    println!("{}", engine.shutdown(Duration::from_secs(5)));
+    println!("stopped: {:?}", engine.shutdown(Duration::from_secs(5)));
 
     let engine = Engine::builder(directory.path()).open()?;
     let events = engine.topic("events").open()?;
     let mut reader = events.subscribe("reader").open()?;
     for line in &lines[half..] {
         let event = reader.recv()?;
-        assert_eq!(event.payload(), line.as_bytes(), "exactly what was not acked");
+        assert_eq!(
+            event.payload(),
+            line.as_bytes(),
+            "exactly what was not acked"
+        );
         event.ack();
     }
     reader.flush_acks()?;
-    println!("{} lines received after reopening, {} before", lines.len() - half, half);
+    println!(
+        "{} lines received after reopening, {} before",
+        lines.len() - half,
+        half
+    );
     Ok(())
 }
 

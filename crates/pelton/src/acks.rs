@@ -27,18 +27,6 @@ pub(crate) fn push(handle: &ShardHandle, data: Data, engine_id: u64) {
     }
 }
 
-/// Pushes many with few claims, in order.
-pub(crate) fn push_all(
-    handle: &ShardHandle,
-    mut items: impl ExactSizeIterator<Item = Data>,
-    engine_id: u64,
-) {
-    handle.data_batch(&mut items);
-    for data in items {
-        push(handle, data, engine_id);
-    }
-}
-
 #[cold]
 fn push_to_full(handle: &ShardHandle, mut data: Data, engine_id: u64) {
     if !wait::may_block(engine_id) {
@@ -71,8 +59,16 @@ pub(crate) fn push_deferred() {
 /// Asks for a detachment and does not wait for it. Retries while the control lane is full.
 pub(crate) fn detach(handle: &ShardHandle, request: Request, engine_id: u64) {
     let (to, _unread) = reply();
-    let mut control = Control::Request { request, ports: Ports::None, reply: to };
-    let attempts = if wait::may_block(engine_id) { u32::MAX } else { SPINS };
+    let mut control = Control::Request {
+        request,
+        ports: Ports::None,
+        reply: to,
+    };
+    let attempts = if wait::may_block(engine_id) {
+        u32::MAX
+    } else {
+        SPINS
+    };
     for round in 0..attempts {
         match handle.control(control) {
             Ok(()) | Err(PushError::Closed(_)) => return,

@@ -6,14 +6,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use crate::delivery::{Delivery, Entry, Source};
+use crate::delivery::{Delivery, Source};
 use crate::error::{AckError, GrantError, RecvError};
 use crate::pending::{Pending, ask};
 use crate::port::{
-    ConsumerSignal, Data, Grant, Granter, Ports, Receiver, Reply, Request, RequestError, Run,
+    ConsumerSignal, Data, Grant, Granter, Ports, Receiver, Request, RequestError, Run,
 };
 use crate::wait::{self, Waiter};
-use crate::{Position, SubscriptionKind, Verdict, acks};
+use crate::{Position, SubscriptionKind, acks};
+
+mod builder;
+mod each;
+
+pub use builder::{SubscribeBuilder, WINDOW_MESSAGES_MAX};
 
 /// Receives the entries of a subscription, as fast as it grants permits: a permit is one message.
 ///
@@ -31,6 +36,9 @@ pub struct Consumer {
     name: Box<str>,
     /// The run being received, with the next slot of it.
     current: Option<Run>,
+    /// Messages of the entry that a closure is being shown. Left over only by one that panicked: that
+    /// entry is nacked and not looked at again.
+    shown: Option<u32>,
     window: u32,
     /// Messages per automatic grant; `None` if permits are granted by hand.
     chunk: Option<u32>,
@@ -52,11 +60,31 @@ pub(crate) struct Parts {
 
 impl Consumer {
     pub(crate) fn new(parts: Parts, source: Source) -> Consumer {
-        let Parts { ring, signal, granter, name, window, auto, waiter } = parts;
+        let Parts {
+            ring,
+            signal,
+            granter,
+            name,
+            window,
+            auto,
+            waiter,
+        } = parts;
         let chunk = auto.then_some((window / 2).max(1));
         let source = Arc::new(source);
         let current = None;
-        Consumer { ring, signal, granter, source, name, current, window, chunk, owed: 0, waiter }
+        Consumer {
+            ring,
+            signal,
+            granter,
+            source,
+            name,
+            current,
+            shown: None,
+            window,
+            chunk,
+            owed: 0,
+            waiter,
+        }
     }
 
     /// Its name, as shown in statistics.
@@ -83,7 +111,9 @@ impl Consumer {
     /// [`RecvError::Closed`] once the engine is closed and all that was handed over before has been
     /// received; `WouldBlock` on a thread that runs the shard.
     pub fn recv(&mut self) -> Result<Delivery, RecvError> {
-        Ok(self.recv_at_most(None)?.expect("without a time-out there is an end"))
+        Ok(self
+            .recv_at_most(None)?
+            .expect("without a time-out there is an end"))
     }
 
     /// An entry if there is one now. Never blocks, and makes no system call.
@@ -126,39 +156,6 @@ impl Consumer {
         Ok(count)
     }
 
-    /// Blocks until an entry arrives, then shows it and what else is there to `handle`, `max` at most,
-    /// and acks or nacks each as `handle` says; says how many (1 or more, but 0 if `max` is 0).
-    ///
-    /// The cheapest way to receive: no counter is shared per entry, and acks go out by sixteen. If
-    /// `handle` panics, the entry it was shown is nacked and those before it are acked.
-    ///
-    /// # Errors
-    /// As [`Consumer::recv`]; then `handle` was not called.
-    pub fn for_each(
-        &mut self,
-        max: usize,
-        mut handle: impl FnMut(Entry<'_>) -> Verdict,
-    ) -> Result<usize, RecvError> {
-        if max == 0 {
-            return Ok(0);
-        }
-        self.wait_for_entry(None)?;
-        let mut verdicts = Verdicts { source: Arc::clone(&self.source), items: [None; 16], len: 0 };
-        let mut count = 0;
-        while count < max
-            && let Some((run, slot)) = self.next_slot()
-        {
-            let entry = Entry::new(run.block.body(slot), run.block.meta(slot), run.redeliveries);
-            let messages = entry.message_count();
-            verdicts.begin(entry.position());
-            let verdict = handle(entry);
-            verdicts.end(verdict);
-            self.advance(messages);
-            count += 1;
-        }
-        Ok(count)
-    }
-
     /// A future of the next entry. Needs no runtime. Cancel safe: an entry is taken only by the poll
     /// that returns it.
     pub fn recv_async(&mut self) -> Recv<'_> {
@@ -172,9 +169,9 @@ impl Consumer {
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Result<Delivery, RecvError>> {
         match self.take_or_end(None) {
             Some(result) => Poll::Ready(result),
-            None => {
-                self.take_or_end(Some(context.waker())).map_or(Poll::Pending, Poll::Ready)
-            }
+            None => self
+                .take_or_end(Some(context.waker()))
+                .map_or(Poll::Pending, Poll::Ready),
         }
     }
 
@@ -190,7 +187,11 @@ impl Consumer {
     pub fn grant(&mut self, n: u32) -> Result<(), GrantError> {
         let outstanding = self.granter.outstanding();
         if outstanding + i64::from(n) > i64::from(self.window) {
-            return Err(GrantError::Window { asked: n, outstanding, window: self.window });
+            return Err(GrantError::Window {
+                asked: n,
+                outstanding,
+                window: self.window,
+            });
         }
         self.give(n);
         Ok(())
@@ -211,20 +212,32 @@ impl Consumer {
     pub fn ack_cumulative(&mut self, delivery: &Delivery) -> Result<(), AckError> {
         let (topic, subscription) = (self.topic().to_owned(), self.subscription().to_owned());
         if self.source.kind != SubscriptionKind::Exclusive {
-            return Err(AckError::CumulativeOnShared { topic, subscription });
+            return Err(AckError::CumulativeOnShared {
+                topic,
+                subscription,
+            });
         }
         if !Arc::ptr_eq(delivery.source(), &self.source) {
-            return Err(AckError::Foreign { topic, subscription });
+            return Err(AckError::Foreign {
+                topic,
+                subscription,
+            });
         }
         let position = delivery.position();
-        self.source.push(Data::AckCumulative { consumer: self.source.id, position });
+        self.source.push(Data::AckCumulative {
+            consumer: self.source.id,
+            position,
+        });
         Ok(())
     }
 
     /// Acks an entry by position, for deliveries that were kept ([`Delivery::keep`]). A position that
     /// is acked already, or that does not exist, changes nothing.
     pub fn ack_position(&mut self, position: Position) {
-        self.source.push(Data::Ack { consumer: self.source.id, position });
+        self.source.push(Data::Ack {
+            consumer: self.source.id,
+            position,
+        });
     }
 
     /// Blocks until every ack given before, on this thread or ordered before this call, is as durable
@@ -244,22 +257,37 @@ impl Consumer {
     pub fn begin_flush_acks(&mut self) -> Pending<Result<(), AckError>> {
         acks::push_deferred();
         let source = Arc::clone(&self.source);
-        let request = Request::FlushAcks { consumer: self.source.id };
+        let request = Request::FlushAcks {
+            consumer: self.source.id,
+        };
         let asked = (source.engine_id, self.waiter.idle());
-        ask(asked, &self.source.handle, request, Ports::None, move |answer| {
-            let topic = source.topic.clone().into_string();
-            let subscription = source.subscription.clone().into_string();
-            match answer {
-                Ok(Ok(_)) => Ok(()),
-                Ok(Err(RequestError::Poisoned { error })) => {
-                    Err(AckError::NotDurable { topic, subscription, why: error })
+        ask(
+            asked,
+            &self.source.handle,
+            request,
+            Ports::None,
+            move |answer| {
+                let topic = source.topic.clone().into_string();
+                let subscription = source.subscription.clone().into_string();
+                match answer {
+                    Ok(Ok(_)) => Ok(()),
+                    Ok(Err(RequestError::Poisoned { error })) => Err(AckError::NotDurable {
+                        topic,
+                        subscription,
+                        why: error,
+                    }),
+                    Ok(Err(error)) => Err(AckError::NotDurable {
+                        topic,
+                        subscription,
+                        why: error.to_string(),
+                    }),
+                    Err(_) => Err(AckError::EngineClosed {
+                        topic,
+                        subscription,
+                    }),
                 }
-                Ok(Err(error)) => {
-                    Err(AckError::NotDurable { topic, subscription, why: error.to_string() })
-                }
-                Err(_) => Err(AckError::EngineClosed { topic, subscription }),
-            }
-        })
+            },
+        )
     }
 
     /// Flushes acks, then detaches. What it received and did not ack is delivered again, to others or
@@ -277,17 +305,26 @@ impl Consumer {
         if let Some(delivery) = self.take() {
             return Ok(Some(delivery));
         }
-        if self.wait_for_entry(timeout)? { Ok(self.take()) } else { Ok(None) }
+        if self.wait_for_entry(timeout)? {
+            Ok(self.take())
+        } else {
+            Ok(None)
+        }
     }
 
     /// True once there is an entry to take, false when the time is over.
     fn wait_for_entry(&mut self, timeout: Option<Duration>) -> Result<bool, RecvError> {
+        self.skip_shown();
         if self.has_entry() {
             return Ok(true);
         }
         acks::push_deferred();
         if !wait::may_block(self.source.engine_id) {
-            return if self.ended() { Err(self.closed()) } else { Err(self.would_block()) };
+            return if self.ended() {
+                Err(self.closed())
+            } else {
+                Err(self.would_block())
+            };
         }
         let mut waiter = self.waiter.clone();
         let arrived = waiter.wait(timeout, |waker| {
@@ -340,10 +377,18 @@ impl Consumer {
     }
 
     fn next_slot(&mut self) -> Option<(&Run, u32)> {
+        self.skip_shown();
         if self.current.is_none() {
             self.current = self.ring.pop();
         }
         self.current.as_ref().map(|run| (run, run.first_slot))
+    }
+
+    /// Behind the entry at which a closure panicked.
+    fn skip_shown(&mut self) {
+        if let Some(messages) = self.shown.take() {
+            self.advance(messages);
+        }
     }
 
     /// Behind the slot of `next_slot`, which held so many messages.
@@ -391,7 +436,9 @@ impl Drop for Consumer {
     fn drop(&mut self) {
         if self.source.close() {
             acks::push_deferred();
-            let request = Request::CloseConsumer { consumer: self.source.id };
+            let request = Request::CloseConsumer {
+                consumer: self.source.id,
+            };
             acks::detach(&self.source.handle, request, self.source.engine_id);
         }
     }
@@ -430,42 +477,5 @@ impl futures_core::Stream for Consumer {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
         self.poll_recv(context).map(Result::ok)
-    }
-}
-
-/// Acks and nacks of [`Consumer::for_each`], sent by sixteen and when it ends, panic included.
-struct Verdicts {
-    source: Arc<Source>,
-    items: [Option<Data>; 16],
-    len: usize,
-}
-
-impl Verdicts {
-    /// Until `end` says otherwise, the entry is nacked.
-    fn begin(&mut self, position: Position) {
-        if self.len == self.items.len() {
-            self.send();
-        }
-        self.items[self.len] = Some(Data::Nack { consumer: self.source.id, position });
-        self.len += 1;
-    }
-
-    fn end(&mut self, verdict: Verdict) {
-        let last = &mut self.items[self.len - 1];
-        if let (Verdict::Ack, Some(Data::Nack { consumer, position })) = (verdict, *last) {
-            *last = Some(Data::Ack { consumer, position });
-        }
-    }
-
-    fn send(&mut self) {
-        let items = self.items[..self.len].iter_mut().map(|item| item.take().expect("set by begin"));
-        acks::push_all(&self.source.handle, items, self.source.engine_id);
-        self.len = 0;
-    }
-}
-
-impl Drop for Verdicts {
-    fn drop(&mut self) {
-        self.send();
     }
 }

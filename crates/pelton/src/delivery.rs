@@ -29,7 +29,11 @@ pub struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     pub(crate) fn new(body: &'a [u8], meta: &'a EntryMeta, redeliveries: u32) -> Entry<'a> {
-        Entry { body, meta, redeliveries }
+        Entry {
+            body,
+            meta,
+            redeliveries,
+        }
     }
 
     /// Where it is stored; rises along a topic, with gaps.
@@ -141,7 +145,13 @@ impl Delivery {
         redeliveries: u32,
         source: Arc<Source>,
     ) -> Delivery {
-        Delivery { block, source, slot, redeliveries, settled: false }
+        Delivery {
+            block,
+            source,
+            slot,
+            redeliveries,
+            settled: false,
+        }
     }
 
     /// It is done: never delivered to this subscription again. The ack is on its way when this
@@ -149,7 +159,10 @@ impl Delivery {
     /// that). Waits, shortly, only if the shard's data lane is full; never inside a handler.
     pub fn ack(mut self) {
         self.settled = true;
-        self.source.push(Data::Ack { consumer: self.source.id, position: self.position() });
+        self.source.push(Data::Ack {
+            consumer: self.source.id,
+            position: self.position(),
+        });
     }
 
     /// It could not be handled: deliver it again, to this consumer or another one of the
@@ -157,7 +170,10 @@ impl Delivery {
     /// [`crate::Consumer::grant`].
     pub fn nack(mut self) {
         self.settled = true;
-        self.source.push(Data::Nack { consumer: self.source.id, position: self.position() });
+        self.source.push(Data::Nack {
+            consumer: self.source.id,
+            position: self.position(),
+        });
     }
 
     /// Neither: it stays with the consumer until that is closed, whatever its [`OnDrop`].
@@ -168,7 +184,11 @@ impl Delivery {
     /// The entry itself.
     #[must_use]
     pub fn entry(&self) -> Entry<'_> {
-        Entry::new(self.block.body(self.slot), self.block.meta(self.slot), self.redeliveries)
+        Entry::new(
+            self.block.body(self.slot),
+            self.block.meta(self.slot),
+            self.redeliveries,
+        )
     }
 
     /// See [`Entry::position`].
@@ -247,7 +267,10 @@ impl Drop for Delivery {
         // A closed consumer has given everything back already.
         let nack = self.source.on_drop == OnDrop::Nack && !self.source.is_closed();
         if !self.settled && nack {
-            self.source.push(Data::Nack { consumer: self.source.id, position: self.position() });
+            self.source.push(Data::Nack {
+                consumer: self.source.id,
+                position: self.position(),
+            });
         }
     }
 }
@@ -281,7 +304,16 @@ impl Source {
         (topic, subscription): (Box<str>, Box<str>),
     ) -> Source {
         let closed = AtomicBool::new(false);
-        Source { handle, id, on_drop, kind, engine_id, topic, subscription, closed }
+        Source {
+            handle,
+            id,
+            on_drop,
+            kind,
+            engine_id,
+            topic,
+            subscription,
+            closed,
+        }
     }
 
     pub(crate) fn push(&self, data: Data) {

@@ -1,2 +1,142 @@
-//! To be written.
+//! Pelton, a message dispatch engine, inside your own process: topics that keep entries on disk (or
+//! in memory), subscriptions that push them to consumers exactly as fast as those ask for them. No
+//! server, no async runtime, no daemon.
+//!
+//! ```
+//! use pelton::{Engine, InitialPosition, Message};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let engine = Engine::in_memory().open()?; // Engine::builder("data") keeps everything on disk
+//! let orders = engine.topic("orders").open()?;
+//!
+//! // Subscribe first: a topic without subscriptions keeps nothing.
+//! let mut consumer = orders.subscribe("billing").initial(InitialPosition::Earliest).open()?;
+//! let mut producer = orders.producer().name("shop").open()?;
+//!
+//! let receipt = producer.send("order 1")?;
+//! producer.send_batch([Message::from("order 2").key(b"ada"), Message::from("order 3")])?;
+//! println!("stored at {:?}", receipt.wait()?); // or await it, or drop it
+//!
+//! for _ in 0..2 {
+//!     let delivery = consumer.recv()?; // one entry: a message, or a batch
+//!     for message in delivery.messages() {
+//!         println!("{}", String::from_utf8_lossy(message.payload));
+//!     }
+//!     delivery.ack();
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Entries and messages
+//!
+//! An **entry** is what is stored, delivered and acked as a whole: one message ([`Producer::send`]) or
+//! a batch of up to 100,000 ([`Producer::send_batch`]). Permits, windows, rates and backlog count
+//! **messages**; positions, receipts and deliveries are of entries. Batches are what makes it fast:
+//! everything but the copy of the bytes is paid per entry.
+//!
+//! # Durability
+//!
+//! A property of a topic, given when it is made ([`TopicBuilder::durability`]):
+//!
+//! | | a receipt means | a crash of the process | of the machine |
+//! |---|---|---|---|
+//! | [`Durability::Synced`] (default) | written and fdatasync'ed | loses nothing receipted | loses nothing receipted |
+//! | [`Durability::Written`] | written to the kernel | loses nothing receipted | may lose the newest |
+//! | [`Durability::Memory`] | in memory | loses everything | loses everything |
+//!
+//! An entry can be delivered once it is as durable as its topic. Acks ride on the next commit;
+//! [`Consumer::flush_acks`] waits for it, as does an orderly [`Engine::shutdown`]. So delivery is *at
+//! least once*: after a crash, entries whose acks were not durable come again.
+//!
+//! If a write or sync fails the log is poisoned: nothing more is receipted, sends fail with the reason,
+//! and entries on the way end as [`ReceiptError::Unknown`]. Open the engine again: what had a receipt
+//! is there.
+//!
+//! # Permits
+//!
+//! A consumer is sent what it asked for. By default it grants its window (1,000 messages) and, as it
+//! receives, grants again in halves. With [`SubscribeBuilder::manual_permits`] it grants by hand
+//! ([`Consumer::grant`]). While one permit is left the next entry comes whole; what it overshoots by is
+//! debt that later grants pay first. So `delivered - granted < largest batch`, always, and a slow
+//! consumer delays nobody but itself.
+//!
+//! # Threads
+//!
+//! An engine has shards ([`Builder::shards`]): one thread each, named `pelton-shard-N`, that owns its
+//! topics alone. Handles are the other side of rings:
+//!
+//! | | share | use |
+//! |---|---|---|
+//! | [`Engine`], [`Topic`] | `&self` from any thread | `Topic` is `Clone` |
+//! | [`Producer`], [`Consumer`] | move them; `&mut self` | one each per thread that publishes or receives |
+//! | [`Delivery`], [`Receipt`], [`Pending`] | move them | settle or wait anywhere |
+//!
+//! Blocking calls spin for some microseconds, then park the thread ([`Builder::waiting`]). A
+//! [handler](SubscribeBuilder::handler) runs on the shard's thread itself. With
+//! [`Builder::open_driven`] there is no shard thread at all and the caller turns the loop. On a thread
+//! that runs a shard, blocking calls would wait for themselves: they give `WouldBlock` instead.
+//!
+//! # Async and cancel safety
+//!
+//! [`Consumer::recv_async`], [`Receipt`], [`Producer::ready`] and [`Pending`] are futures on a plain
+//! [`std::task::Waker`]: any executor runs them, and none is needed. With the feature `stream` a
+//! [`Consumer`] is a `futures_core::Stream`. All may be dropped at any await: a receive takes an entry
+//! only in the poll that returns it, a receipt or a wait for room takes nothing, and a dropped
+//! [`Pending`] undoes what its call attaches. Blocking calls with a time-out take nothing when it
+//! passes.
+//!
+//! # What an entry body looks like
+//!
+//! `u32 payload length | u16 key length (0xFFFF: none) | key | payload`, little endian, for each message:
+//! see [`Messages`]. `pelton log dump` shows them.
 #![forbid(unsafe_code)]
+
+mod port;
+
+mod driver;
+mod engine;
+mod topic;
+
+mod message;
+mod producer;
+mod receipt;
+
+mod consumer;
+mod delivery;
+mod handler;
+
+mod acks;
+mod error;
+mod pending;
+mod stats;
+mod wait;
+
+pub use consumer::{Consumer, Recv, SubscribeBuilder, WINDOW_MESSAGES_MAX};
+pub use delivery::{Delivery, Entry, OnDrop};
+pub use driver::Driver;
+pub use engine::{Builder, Engine};
+pub use error::{
+    AckError, DeleteError, ForwardError, GrantError, ProducerError, ReceiptError, RecvError,
+    SendError, StatsError, SubscribeError, TopicError, TrySendError,
+};
+pub use handler::{Forwarder, HandlerDelivery, HandlerGuard};
+pub use message::{KEY_BYTES_MAX, MESSAGE_HEADER_BYTES, Message, Messages, key_hash};
+pub use pending::Pending;
+pub use producer::{Producer, ProducerBuilder, QUEUE_ENTRIES_MAX};
+pub use receipt::Receipt;
+pub use stats::EngineStats;
+pub use topic::{Topic, TopicBuilder};
+
+// Of the crates below: what appears in the signatures above, and what tools of this repository use.
+pub use pelton_shard::broker::storage::{Durability, Position};
+pub use pelton_shard::broker::{
+    BrokerStats, ConsumerStats, InitialPosition, MESSAGES_PER_ENTRY_MAX, SubscriptionKind,
+    SubscriptionStats, TopicStats,
+};
+pub use pelton_shard::metrics::{self, ShardMetrics};
+pub use pelton_shard::port::{CloseReason, ShardStats, Verdict};
+pub use pelton_shard::{
+    Clock, DiskChoice as Disk, DiskReport, Fact, FactVerdict, HostReport, Idle, LongTurn,
+    OpenError, ShardReport, ShutdownReport, TurnWork, Work, host_report, inspect, limits,
+};

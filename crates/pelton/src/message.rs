@@ -32,7 +32,11 @@ impl<'a> Message<'a> {
     /// A message without a key.
     #[must_use]
     pub fn new(payload: &'a [u8]) -> Message<'a> {
-        Message { key: None, payload, intended_ns: 0 }
+        Message {
+            key: None,
+            payload,
+            intended_ns: 0,
+        }
     }
 
     /// The same with a key, at most [`KEY_BYTES_MAX`] bytes. The entry is stored under
@@ -67,6 +71,12 @@ impl<'a> From<&'a [u8]> for Message<'a> {
     }
 }
 
+impl<'a> From<&Message<'a>> for Message<'a> {
+    fn from(message: &Message<'a>) -> Message<'a> {
+        *message
+    }
+}
+
 impl<'a, const N: usize> From<&'a [u8; N]> for Message<'a> {
     fn from(payload: &'a [u8; N]) -> Message<'a> {
         Message::new(payload)
@@ -82,8 +92,9 @@ impl<'a> From<&'a str> for Message<'a> {
 /// Appends a message whose lengths the caller has checked: key at most [`KEY_BYTES_MAX`], payload
 /// within `u32`.
 pub(crate) fn frame(body: &mut Vec<u8>, message: &Message<'_>) {
-    let key_length =
-        message.key.map_or(NO_KEY, |key| u16::try_from(key.len()).expect("checked by the caller"));
+    let key_length = message.key.map_or(NO_KEY, |key| {
+        u16::try_from(key.len()).expect("checked by the caller")
+    });
     let payload_length = u32::try_from(message.payload.len()).expect("checked by the caller");
     let payload_bytes = payload_length.to_le_bytes();
     let key_bytes = key_length.to_le_bytes();
@@ -114,7 +125,10 @@ impl<'a> Messages<'a> {
     /// Reads a body as this module lays it out. Any bytes are safe to give.
     #[must_use]
     pub fn of(body: &'a [u8]) -> Messages<'a> {
-        Messages { rest: body, intact: true }
+        Messages {
+            rest: body,
+            intact: true,
+        }
     }
 
     /// False once the iterator has met bytes that are no message; it ended there.
@@ -135,7 +149,14 @@ impl<'a> Messages<'a> {
             }
         };
         let (payload, rest) = rest.split_at_checked(payload_length)?;
-        Some((Message { key, payload, intended_ns: 0 }, rest))
+        Some((
+            Message {
+                key,
+                payload,
+                intended_ns: 0,
+            },
+            rest,
+        ))
     }
 }
 
@@ -176,7 +197,10 @@ fn murmur3_32(bytes: &[u8]) -> u32 {
     let mut hash = 0u32;
     for word in words {
         hash ^= scramble(u32::from_le_bytes(*word));
-        hash = hash.rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64);
+        hash = hash
+            .rotate_left(13)
+            .wrapping_mul(5)
+            .wrapping_add(0xe654_6b64);
     }
     if !tail.is_empty() {
         let mut last = [0u8; 4];
@@ -213,7 +237,10 @@ mod tests {
             Message::new(&long).key(&key),
         ];
         let body = body(&messages);
-        assert_eq!(body.len(), messages.iter().map(Message::framed_bytes).sum::<usize>());
+        assert_eq!(
+            body.len(),
+            messages.iter().map(Message::framed_bytes).sum::<usize>()
+        );
         let mut read = Messages::of(&body);
         assert_eq!(read.by_ref().collect::<Vec<_>>(), messages);
         assert!(read.intact());
@@ -221,7 +248,10 @@ mod tests {
 
     #[test]
     fn the_layout_is_as_documented() {
-        assert_eq!(body(&[Message::new(b"abc").key(b"k")]), b"\x03\0\0\0\x01\0kabc");
+        assert_eq!(
+            body(&[Message::new(b"abc").key(b"k")]),
+            b"\x03\0\0\0\x01\0kabc"
+        );
         assert_eq!(body(&[Message::new(b"abc")]), b"\x03\0\0\0\xff\xffabc");
     }
 
@@ -232,7 +262,11 @@ mod tests {
         let first = messages[0].framed_bytes();
         for cut in 1..whole.len() {
             let mut read = Messages::of(&whole[..cut]);
-            assert_eq!(read.by_ref().count(), usize::from(cut >= first), "cut at {cut}");
+            assert_eq!(
+                read.by_ref().count(),
+                usize::from(cut >= first),
+                "cut at {cut}"
+            );
             assert_eq!(read.intact(), cut == first, "cut at {cut}");
             assert_eq!(read.next(), None);
         }
@@ -240,7 +274,11 @@ mod tests {
 
     #[test]
     fn lengths_beyond_the_body_are_no_message() {
-        for bytes in [&b"\xff\xff\xff\xff\0\0abc"[..], b"\x01\0\0\0\xfe\xffabc", b"\x04\0\0\0\xff\xffabc"] {
+        for bytes in [
+            &b"\xff\xff\xff\xff\0\0abc"[..],
+            b"\x01\0\0\0\xfe\xffabc",
+            b"\x04\0\0\0\xff\xffabc",
+        ] {
             let mut read = Messages::of(bytes);
             assert_eq!((read.next(), read.intact()), (None, false));
         }
@@ -252,7 +290,10 @@ mod tests {
         assert_eq!(murmur3_32(b""), 0);
         assert_eq!(murmur3_32(b"test"), 0xba6b_d213);
         assert_eq!(murmur3_32(b"Hello, world!"), 0xc036_3e43);
-        assert_eq!(murmur3_32(b"The quick brown fox jumps over the lazy dog"), 0x2e4f_f723);
+        assert_eq!(
+            murmur3_32(b"The quick brown fox jumps over the lazy dog"),
+            0x2e4f_f723
+        );
         assert_eq!(key_hash(b""), 1);
         assert_eq!(key_hash(b"test"), 0xd213);
     }

@@ -11,9 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use crate::error::ReceiptError;
-use crate::port::{
-    ProducerSignal, ProducerState, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState, Refusal,
-};
+use crate::port::{ProducerSignal, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState, Refusal};
 use crate::wait::{self, Waiter};
 use crate::{Idle, Position};
 
@@ -41,7 +39,8 @@ impl Receipt {
     /// # Errors
     /// [`ReceiptError`]; all but `Unknown` and `WouldBlock` mean that it was not stored, for sure.
     pub fn wait(&self) -> Result<Position, ReceiptError> {
-        self.wait_at_most(None).map(|position| position.expect("without a time-out there is an end"))
+        self.wait_at_most(None)
+            .map(|position| position.expect("without a time-out there is an end"))
     }
 
     /// As [`Receipt::wait`], but `None` after `timeout`. The receipt is still good then.
@@ -59,7 +58,9 @@ impl Receipt {
         if !wait::may_block(self.engine_id) {
             return Err(ReceiptError::WouldBlock);
         }
-        Waiter::new(self.idle).wait(timeout, |waker| self.look(waker)).transpose()
+        Waiter::new(self.idle)
+            .wait(timeout, |waker| self.look(waker))
+            .transpose()
     }
 
     fn look(&self, waker: Option<&Waker>) -> Option<Result<Position, ReceiptError>> {
@@ -75,13 +76,16 @@ impl Future for Receipt {
     type Output = Result<Position, ReceiptError>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        self.look(Some(context.waker())).map_or(Poll::Pending, Poll::Ready)
+        self.look(Some(context.waker()))
+            .map_or(Poll::Pending, Poll::Ready)
     }
 }
 
 impl fmt::Debug for Receipt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Receipt").field(&self.page.get(self.index)).finish()
+        f.debug_tuple("Receipt")
+            .field(&self.page.get(self.index))
+            .finish()
     }
 }
 
@@ -90,12 +94,20 @@ fn outcome(
     state: ReceiptState,
     producer: &ProducerSignal,
 ) -> Option<Result<Position, ReceiptError>> {
-    let reason = || producer.reason().unwrap_or("the reason is in the engine's log").to_owned();
+    let reason = || {
+        producer
+            .reason()
+            .unwrap_or("the reason is in the engine's log")
+            .to_owned()
+    };
     Some(match state {
         ReceiptState::Pending => return None,
         ReceiptState::Stored(position) => Ok(position),
         ReceiptState::Unknown => Err(ReceiptError::Unknown {
-            error: producer.reason().unwrap_or("the engine stopped before it knew").to_owned(),
+            error: producer
+                .reason()
+                .unwrap_or("the engine stopped before it knew")
+                .to_owned(),
         }),
         ReceiptState::Refused(Refusal::DiskFull) => Err(ReceiptError::DiskFull),
         ReceiptState::Refused(Refusal::Poisoned) => Err(ReceiptError::Poisoned { error: reason() }),
@@ -127,7 +139,12 @@ const PAGES_KEPT: usize = 64;
 
 impl Pages {
     pub(crate) fn new(signal: Arc<ProducerSignal>) -> Pages {
-        Pages { signal, recent: VecDeque::new(), seen: 0, failure: None }
+        Pages {
+            signal,
+            recent: VecDeque::new(),
+            seen: 0,
+            failure: None,
+        }
     }
 
     /// The page for this sequence, and whether it has to be given to the shard with it.
@@ -144,8 +161,10 @@ impl Pages {
     /// A page nobody holds any more, else a new one. The shard lets go of a page once every answer
     /// is on it, receipts when they are dropped.
     fn fresh(&mut self) -> Arc<ReceiptPage> {
-        let unused =
-            self.recent.iter_mut().position(|page| Arc::get_mut(&mut page.page).is_some());
+        let unused = self
+            .recent
+            .iter_mut()
+            .position(|page| Arc::get_mut(&mut page.page).is_some());
         if let Some(mut page) = unused.and_then(|at| self.recent.remove(at)) {
             self.look_at(&page);
             if let Some(memory) = Arc::get_mut(&mut page.page) {
@@ -154,11 +173,13 @@ impl Pages {
             }
         }
         // Old receipts that somebody keeps hold their pages themselves.
-        let answered = |page: &Page| (0..=u8::MAX).all(|i| page.page.get(i) != ReceiptState::Pending);
-        if self.recent.len() >= PAGES_KEPT && self.recent.front().is_some_and(answered) {
-            if let Some(page) = self.recent.pop_front() {
-                self.look_at(&page);
-            }
+        let answered =
+            |page: &Page| (0..=u8::MAX).all(|i| page.page.get(i) != ReceiptState::Pending);
+        if self.recent.len() >= PAGES_KEPT
+            && self.recent.front().is_some_and(answered)
+            && let Some(page) = self.recent.pop_front()
+        {
+            self.look_at(&page);
         }
         Arc::new(ReceiptPage::new(Arc::clone(&self.signal)))
     }
@@ -185,7 +206,9 @@ impl Pages {
         // The newest first: it is the last one to be answered.
         self.recent.iter().rev().all(|page| {
             let count = end.saturating_sub(page.first).min(PAGE);
-            (0..count).rev().all(|index| page.page.get(index as u8) != ReceiptState::Pending)
+            (0..count)
+                .rev()
+                .all(|index| page.page.get(index as u8) != ReceiptState::Pending)
         })
     }
 
@@ -206,7 +229,17 @@ impl Pages {
         self.failure.take()
     }
 
-    pub(crate) fn receipt(page: &Arc<ReceiptPage>, sequence: u64, idle: Idle, engine_id: u64) -> Receipt {
-        Receipt { page: Arc::clone(page), index: (sequence % PAGE) as u8, idle, engine_id }
+    pub(crate) fn receipt(
+        page: &Arc<ReceiptPage>,
+        sequence: u64,
+        idle: Idle,
+        engine_id: u64,
+    ) -> Receipt {
+        Receipt {
+            page: Arc::clone(page),
+            index: (sequence % PAGE) as u8,
+            idle,
+            engine_id,
+        }
     }
 }

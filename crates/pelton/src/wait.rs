@@ -37,7 +37,11 @@ pub(crate) struct Waiter {
 
 impl Waiter {
     pub(crate) fn new(idle: Idle) -> Waiter {
-        Waiter { idle, misses: 0, skip: 0 }
+        Waiter {
+            idle,
+            misses: 0,
+            skip: 0,
+        }
     }
 
     pub(crate) fn idle(&self) -> Idle {
@@ -124,7 +128,13 @@ impl Waiter {
 /// What handles do by default while they wait, given the number of shards that also need a CPU.
 pub(crate) fn default_waiting(shards: usize) -> Idle {
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    if cpus > shards { Idle::Adaptive { ceiling_ns: SPIN_NS_DEFAULT } } else { Idle::Park }
+    if cpus > shards {
+        Idle::Adaptive {
+            ceiling_ns: SPIN_NS_DEFAULT,
+        }
+    } else {
+        Idle::Park
+    }
 }
 
 /// The waker of one thread, and the flag it raises.
@@ -157,7 +167,10 @@ impl ThreadWaker {
             thread: std::thread::current(),
             notified: AtomicBool::new(false),
         });
-        ThreadWaker { waker: Waker::from(Arc::clone(&parker)), parker }
+        ThreadWaker {
+            waker: Waker::from(Arc::clone(&parker)),
+            parker,
+        }
     }
 }
 
@@ -169,17 +182,17 @@ thread_local! {
 
 fn this_thread() -> ThreadWaker {
     // While the thread ends its slot may be gone; then one is made for the occasion.
-    WAKER.try_with(Clone::clone).unwrap_or_else(|_| ThreadWaker::new())
-}
-
-/// The waker of this thread, for whoever drives futures on it.
-pub(crate) fn thread_waker() -> Waker {
-    this_thread().waker
+    WAKER
+        .try_with(Clone::clone)
+        .unwrap_or_else(|_| ThreadWaker::new())
 }
 
 /// False if waiting for this engine on this thread could wait for itself.
 pub(crate) fn may_block(engine_id: u64) -> bool {
-    !on_shard_thread() && !DRIVES.try_with(|ids| ids.borrow().contains(&engine_id)).unwrap_or(false)
+    !on_shard_thread()
+        && !DRIVES
+            .try_with(|ids| ids.borrow().contains(&engine_id))
+            .unwrap_or(false)
 }
 
 /// Notes that this thread drives the engine. The driver cannot leave its thread.

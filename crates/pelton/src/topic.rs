@@ -1,0 +1,250 @@
+//! Topics and subscriptions: where producers and consumers come from.
+
+use std::sync::Arc;
+
+use crate::consumer::SubscribeBuilder;
+use crate::error::{DeleteError, TopicError};
+use crate::pending::{Pending, ask};
+use crate::port::{NoReply, Ports, Reply, Request, RequestError, ShardHandle, TopicId};
+use crate::producer::ProducerBuilder;
+use crate::{Clock, Durability, Idle};
+
+/// What handles need to know of their engine.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) engine_id: u64,
+    pub(crate) clock: Clock,
+    pub(crate) waiting: Idle,
+    pub(crate) entry_bytes_max: usize,
+}
+
+/// Makes or opens a topic: [`crate::Engine::topic`].
+#[derive(Debug)]
+#[must_use = "a builder does nothing until it is opened"]
+pub struct TopicBuilder {
+    name: String,
+    durability: Durability,
+    handle: ShardHandle,
+    settings: Settings,
+    /// Longest entry if the topic is durable: it must fit into a segment.
+    durable_bytes_max: usize,
+}
+
+impl TopicBuilder {
+    pub(crate) fn new(
+        name: String,
+        durability: Durability,
+        handle: ShardHandle,
+        settings: Settings,
+        durable_bytes_max: usize,
+    ) -> TopicBuilder {
+        TopicBuilder {
+            name,
+            durability,
+            handle,
+            settings,
+            durable_bytes_max,
+        }
+    }
+
+    /// When a receipt is given: [`Durability::Synced`] (after fdatasync; the default with a
+    /// directory), `Written` (after the write) or `Memory` (never on disk; the default without one). A
+    /// topic keeps the durability it was made with.
+    pub fn durability(mut self, durability: Durability) -> TopicBuilder {
+        self.durability = durability;
+        self
+    }
+
+    /// Opens the topic, made if it does not exist, and blocks until the shard has answered; a new
+    /// durable topic is on disk then.
+    ///
+    /// # Errors
+    /// [`TopicError`]; nothing was changed.
+    pub fn open(self) -> Result<Topic, TopicError> {
+        let name = self.name.clone();
+        self.begin()
+            .wait()
+            .unwrap_or(Err(TopicError::WouldBlock { name }))
+    }
+
+    /// As [`TopicBuilder::open`], to be waited for, awaited or driven.
+    pub fn begin(self) -> Pending<Result<Topic, TopicError>> {
+        let TopicBuilder {
+            name,
+            durability,
+            handle,
+            mut settings,
+            durable_bytes_max,
+        } = self;
+        if durability != Durability::Memory {
+            settings.entry_bytes_max = durable_bytes_max;
+        }
+        let request = Request::OpenTopic {
+            name: name.clone(),
+            durability,
+        };
+        let asked = (settings.engine_id, settings.waiting);
+        let shard = handle.clone();
+        ask(
+            asked,
+            &shard,
+            request,
+            Ports::None,
+            move |answer| match answer {
+                Ok(Ok(Reply::Topic(id))) => {
+                    let name = name.into_boxed_str();
+                    Ok(Topic {
+                        inner: Arc::new(TopicInner {
+                            name,
+                            id,
+                            durability,
+                            handle,
+                            settings,
+                        }),
+                    })
+                }
+                other => Err(topic_refused(name, other)),
+            },
+        )
+    }
+}
+
+fn topic_refused(name: String, answer: Result<Result<Reply, RequestError>, NoReply>) -> TopicError {
+    match answer {
+        Err(_) => TopicError::EngineClosed { name },
+        Ok(Err(RequestError::InvalidName { name, why, .. })) => {
+            TopicError::InvalidName { name, why }
+        }
+        Ok(Err(RequestError::DurabilityMismatch {
+            name,
+            existing,
+            asked,
+        })) => TopicError::DurabilityMismatch {
+            name,
+            existing,
+            asked,
+        },
+        Ok(Err(RequestError::NoDirectory { name, asked })) => {
+            TopicError::NoDirectory { name, asked }
+        }
+        Ok(Err(RequestError::Metadata { error, .. })) => TopicError::Metadata { name, error },
+        Ok(Err(RequestError::Poisoned { error })) => TopicError::Poisoned { name, error },
+        Ok(Err(error)) => TopicError::Refused {
+            name,
+            why: error.to_string(),
+        },
+        Ok(Ok(reply)) => TopicError::Refused {
+            name,
+            why: format!("the shard answered {reply:?}"),
+        },
+    }
+}
+
+/// A topic of this engine: a list of entries, and the subscriptions that go through it. Cheap to
+/// clone, usable from any thread; it does not keep the engine open.
+///
+/// A topic without subscriptions keeps nothing: subscribe before publishing.
+#[derive(Clone, Debug)]
+pub struct Topic {
+    pub(crate) inner: Arc<TopicInner>,
+}
+
+#[derive(Debug)]
+pub(crate) struct TopicInner {
+    pub(crate) name: Box<str>,
+    pub(crate) id: TopicId,
+    pub(crate) durability: Durability,
+    pub(crate) handle: ShardHandle,
+    pub(crate) settings: Settings,
+}
+
+impl TopicInner {
+    pub(crate) fn asking(&self) -> (u64, Idle) {
+        (self.settings.engine_id, self.settings.waiting)
+    }
+}
+
+impl Topic {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// When its receipts are given.
+    #[must_use]
+    pub fn durability(&self) -> Durability {
+        self.inner.durability
+    }
+
+    /// Index of the shard that owns it.
+    #[must_use]
+    pub fn shard(&self) -> usize {
+        self.inner.handle.index() as usize
+    }
+
+    /// A producer of this topic.
+    pub fn producer(&self) -> ProducerBuilder {
+        ProducerBuilder::new(Arc::clone(&self.inner))
+    }
+
+    /// A consumer of a subscription of this topic, made if it does not exist.
+    pub fn subscribe(&self, subscription: impl Into<String>) -> SubscribeBuilder {
+        SubscribeBuilder::new(Arc::clone(&self.inner), subscription.into())
+    }
+
+    /// Deletes a subscription and what it has not acked, and blocks until that is durable. It must
+    /// have no consumers.
+    ///
+    /// # Errors
+    /// [`DeleteError`]; nothing was changed.
+    pub fn unsubscribe(&self, subscription: &str) -> Result<(), DeleteError> {
+        let (what, name) = ("subscription", subscription.to_owned());
+        let pending = self.begin_unsubscribe(subscription);
+        pending
+            .wait()
+            .unwrap_or(Err(DeleteError::WouldBlock { what, name }))
+    }
+
+    /// As [`Topic::unsubscribe`], to be waited for, awaited or driven.
+    pub fn begin_unsubscribe(&self, subscription: &str) -> Pending<Result<(), DeleteError>> {
+        let name = subscription.to_owned();
+        let request = Request::Unsubscribe {
+            topic: self.inner.id,
+            subscription: name.clone(),
+        };
+        ask(
+            self.inner.asking(),
+            &self.inner.handle,
+            request,
+            Ports::None,
+            move |answer| deleted("subscription", name, answer),
+        )
+    }
+}
+
+/// What a deletion was answered with.
+pub(crate) fn deleted(
+    what: &'static str,
+    name: String,
+    answer: Result<Result<Reply, RequestError>, NoReply>,
+) -> Result<(), DeleteError> {
+    match answer {
+        Ok(Ok(Reply::Done)) => Ok(()),
+        Err(_) => Err(DeleteError::EngineClosed { what, name }),
+        Ok(Err(RequestError::NotFound { .. })) => Err(DeleteError::NotFound { what, name }),
+        Ok(Err(RequestError::InUse { users, .. })) => Err(DeleteError::InUse { what, name, users }),
+        Ok(Err(RequestError::Metadata { error, .. })) => {
+            Err(DeleteError::Metadata { what, name, error })
+        }
+        Ok(Err(error)) => Err(DeleteError::Refused {
+            what,
+            name,
+            why: error.to_string(),
+        }),
+        Ok(Ok(reply)) => {
+            let why = format!("the shard answered {reply:?}");
+            Err(DeleteError::Refused { what, name, why })
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The embedding API as its users see it. One binary; each module says what belongs there.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests start threads of their own"
+)]
+
+mod common;
+
+mod asynchronous;
+mod driven;
+mod durable;
+mod errors;
+mod handlers;
+mod messages;
+mod permits;
+mod redelivery;
+mod shutdown;

@@ -93,7 +93,10 @@ impl Comparison {
             .collect();
         // With an even number of rounds the median lies between two that may both be far off.
         let ratios = if quiet.is_empty() {
-            usable.iter().map(|round| round.product / round.raw).collect()
+            usable
+                .iter()
+                .map(|round| round.product / round.raw)
+                .collect()
         } else {
             quiet.clone()
         };
@@ -122,7 +125,7 @@ impl Comparison {
             n => format!("median of {n} rounds"),
         };
         format!(
-            "{} {} = {} of {} ({}; {rounds}, {})",
+            "{} {} = {} {} ({}; {rounds}, {})",
             self.what,
             self.figure.show(self.product),
             units::ratio(self.ratio),
@@ -184,9 +187,15 @@ mod tests {
 
     #[test]
     fn the_ratio_is_the_median_of_the_rounds_and_not_the_ratio_of_the_medians() {
-        let quiet = compare(&[(10.0, 10.0), (12.0, 10.0), (9.0, 9.0), (8.0, 10.0), (11.0, 11.0)]);
+        let quiet = compare(&[
+            (10.0, 10.0),
+            (12.0, 10.0),
+            (9.0, 9.0),
+            (8.0, 10.0),
+            (11.0, 11.0),
+        ]);
         assert!((quiet.ratio - 1.0).abs() < 1e-9);
-        assert!(quiet.sentence().contains("= 1.00 x of the crossbeam pipeline"));
+        assert!(quiet.sentence().contains("= 1.00 x the crossbeam pipeline"));
         assert_eq!(quiet.void, 0);
     }
 
@@ -210,7 +219,13 @@ mod tests {
     fn no_usable_round_gives_no_comparison() {
         let figure = Figure::LatencyNs;
         assert_eq!(Comparison::of_rounds("a", "b", "c", figure, &[]), None);
-        let nothing = Round { product: 0.0, raw: 1.0 };
-        assert_eq!(Comparison::of_rounds("a", "b", "c", figure, &[nothing]), None);
+        let nothing = Round {
+            product: 0.0,
+            raw: 1.0,
+        };
+        assert_eq!(
+            Comparison::of_rounds("a", "b", "c", figure, &[nothing]),
+            None
+        );
     }
 }

@@ -46,7 +46,9 @@ pub enum LoadError {
         why: String,
     },
     /// Nothing arrived for a long time although messages were under way.
-    #[error("draining {scenario} stopped: {missing} deliveries did not arrive within {waited_s} s; this is a fault of the engine, keep the directory with --dir and report it")]
+    #[error(
+        "draining {scenario} stopped: {missing} deliveries did not arrive within {waited_s} s; this is a fault of the engine, keep the directory with --dir and report it"
+    )]
     Stalled {
         /// The scenario.
         scenario: &'static str,

@@ -72,7 +72,10 @@ pub fn hgrm(histogram: &Histogram) -> String {
     let mean_us = histogram.sum_ns() as f64 / 1e3 / count.max(1) as f64;
     let max_us = histogram.summary().max as f64 / 1e3;
     let _ = writeln!(out, "#[Mean    = {mean_us:>12.3}]");
-    let _ = writeln!(out, "#[Max     = {max_us:>12.3}, Total count    = {count:>12}]");
+    let _ = writeln!(
+        out,
+        "#[Max     = {max_us:>12.3}, Total count    = {count:>12}]"
+    );
     out
 }
 
@@ -87,7 +90,11 @@ mod tests {
         (1..=100_000).for_each(|ns| histogram.record(ns));
         let points = points(&histogram);
         assert!((30..200).contains(&points.len()), "{}", points.len());
-        assert!(points.windows(2).all(|w| w[0].share < w[1].share && w[0].value_ns < w[1].value_ns));
+        assert!(
+            points
+                .windows(2)
+                .all(|w| w[0].share < w[1].share && w[0].value_ns < w[1].value_ns)
+        );
         let last = points.last().unwrap();
         assert_eq!((last.value_ns, last.samples), (100_000, 100_000));
         let half = points.iter().find(|p| p.share >= 0.5).unwrap();

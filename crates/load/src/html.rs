@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use pelton_metrics::Histogram;
 
 use crate::{
-    hgrm, table,
+    hgrm,
     report::{Part, Report},
-    units,
+    table, units,
 };
 
 const STYLE: &str = "\
@@ -89,7 +89,10 @@ fn part_html(body: &mut String, part: &Part) {
         for head in ["p50", "p90", "p99", "p99.9", "p99.99", "max", "samples"] {
             let _ = write!(body, "<th>{head}");
         }
-        let stages = part.stages.iter().map(|(stage, histogram)| (stage.name(), histogram));
+        let stages = part
+            .stages
+            .iter()
+            .map(|(stage, histogram)| (stage.name(), histogram));
         for (label, histogram) in part.latencies().chain(stages) {
             latency_row(body, label, histogram);
         }
@@ -99,12 +102,20 @@ fn part_html(body: &mut String, part: &Part) {
         let _ = write!(body, "<p><b>{}</b> {}</p>", escape(label), escape(text));
     };
     say("rate", &table::rate_text(part));
-    part.figures.iter().for_each(|(label, value)| say(label, value));
+    part.figures
+        .iter()
+        .for_each(|(label, value)| say(label, value));
     for comparison in &part.comparisons {
         say("ratio", &comparison.sentence());
-        comparison.noise().iter().for_each(|noise| say("note", noise));
+        comparison
+            .noise()
+            .iter()
+            .for_each(|noise| say("note", noise));
     }
-    part.lag.sentence().iter().for_each(|sentence| say("schedule", sentence));
+    part.lag
+        .sentence()
+        .iter()
+        .for_each(|sentence| say("schedule", sentence));
     part.notes.iter().for_each(|note| say("note", note));
     say("checked", &table::checked_text(&part.verdict));
 }
@@ -115,9 +126,19 @@ fn latency_row(body: &mut String, label: &str, histogram: &Histogram) {
         return;
     }
     let _ = write!(body, "<tr><td>{}", escape(&label.replace('_', " ")));
-    let quantiles = [summary.p50, summary.p90, summary.p99, summary.p999, summary.p9999];
+    let quantiles = [
+        summary.p50,
+        summary.p90,
+        summary.p99,
+        summary.p999,
+        summary.p9999,
+    ];
     for quantile in quantiles.into_iter().chain([Some(summary.max)]) {
-        let _ = write!(body, "<td>{}", quantile.map_or_else(|| "-".into(), units::duration));
+        let _ = write!(
+            body,
+            "<td>{}",
+            quantile.map_or_else(|| "-".into(), units::duration)
+        );
     }
     let _ = write!(body, "<td>{}", units::count(summary.count));
 }
@@ -142,8 +163,14 @@ fn plot(series: &[(String, &Histogram)]) -> String {
     }
     let all = || curves.iter().flat_map(|(_, points)| points);
     // Whole decades, at least one of them.
-    let low = all().map(|p| (p.value_ns.max(1) as f64).log10()).fold(f64::MAX, f64::min).floor();
-    let high = all().map(|p| (p.value_ns.max(1) as f64).log10()).fold(low + 1.0, f64::max).ceil();
+    let low = all()
+        .map(|p| (p.value_ns.max(1) as f64).log10())
+        .fold(f64::MAX, f64::min)
+        .floor();
+    let high = all()
+        .map(|p| (p.value_ns.max(1) as f64).log10())
+        .fold(low + 1.0, f64::max)
+        .ceil();
     let nines = all().map(nines).fold(2.0, f64::max).ceil();
     let x = |nines_here: f64| LEFT + nines_here / nines * (WIDTH - LEFT - RIGHT);
     let y = |log10: f64| HEIGHT - BOTTOM - (log10 - low) / (high - low) * (HEIGHT - TOP - BOTTOM);
@@ -199,7 +226,11 @@ fn curve(
 ) {
     let colour = format!("var(--c{})", i % 6);
     // Past six curves a second pattern tells equal colours apart.
-    let dash = if i < 6 { "" } else { " stroke-dasharray=\"6 4\"" };
+    let dash = if i < 6 {
+        ""
+    } else {
+        " stroke-dasharray=\"6 4\""
+    };
     let mut path = String::new();
     for (n, point) in points.iter().enumerate() {
         let command = if n == 0 { 'M' } else { 'L' };
@@ -251,7 +282,11 @@ mod tests {
         for forbidden in ["<script", "http://", "https://", "src=", "NaN", "inf"] {
             assert!(!page.contains(forbidden), "{forbidden}");
         }
-        assert_eq!(page.matches("<title>").count(), 3, "the page's and one per curve");
+        assert_eq!(
+            page.matches("<title>").count(),
+            3,
+            "the page's and one per curve"
+        );
         assert!(page.contains("first: end to end") && page.contains("second: end to end"));
         assert!(page.contains("99.99 %"));
     }

@@ -84,11 +84,17 @@ impl Events {
             });
         }
         if lines.is_empty() {
-            return Err(("it has no lines".into(), "give --input a file with one JSON object a line"));
+            return Err((
+                "it has no lines".into(),
+                "give --input a file with one JSON object a line",
+            ));
         }
         if let (Some(field), 0) = (key, keyed) {
             let why = format!("no line has the field {field:?}");
-            return Err((why, "name a field of the lines with --key, or leave --key out"));
+            return Err((
+                why,
+                "name a field of the lines with --key, or leave --key out",
+            ));
         }
         let timed = times.len() == lines.len();
         if timed {
@@ -137,7 +143,11 @@ impl Events {
     /// The longest line, in bytes.
     #[must_use]
     pub fn longest(&self) -> usize {
-        self.lines.iter().map(|line| line.bytes.len()).max().unwrap_or(0)
+        self.lines
+            .iter()
+            .map(|line| line.bytes.len())
+            .max()
+            .unwrap_or(0)
     }
 
     /// Time from the first to the last line, in nanoseconds; 0 without times.
@@ -176,9 +186,13 @@ mod tests {
 
     #[test]
     fn lines_keep_their_bytes_keys_and_times() {
-        let text = "{\"time_ms\":1000,\"k\":\"a\"}\r\n\n{\"time_ms\":3000,\"k\":2}\n{\"time_ms\":2000}";
+        let text =
+            "{\"time_ms\":1000,\"k\":\"a\"}\r\n\n{\"time_ms\":3000,\"k\":2}\n{\"time_ms\":2000}";
         let events = parse(text, Some("k")).unwrap();
-        assert_eq!((events.len(), events.key_count(), events.timed), (3, 3, true));
+        assert_eq!(
+            (events.len(), events.key_count(), events.timed),
+            (3, 3, true)
+        );
         assert_eq!(events.line(0), b"{\"time_ms\":1000,\"k\":\"a\"}");
         assert_eq!(events.line(2), b"{\"time_ms\":2000}");
         let names: Vec<_> = (0..3).map(|i| events.key_name(events.key(i))).collect();
@@ -202,8 +216,17 @@ mod tests {
         let error = parse("{}\nnot json\n", None).unwrap_err();
         assert!(error.starts_with("line 2 is not a JSON object"), "{error}");
         assert!(parse("[1]\n", None).unwrap_err().starts_with("line 1"));
-        assert!(parse("{\"a\":1}\n", Some("origin")).unwrap_err().contains("\"origin\""));
-        let missing = Events::read(Path::new("/nonexistent/file"), None).unwrap_err().to_string();
-        assert!(missing.contains("/nonexistent/file") && !missing.contains('\n'), "{missing}");
+        assert!(
+            parse("{\"a\":1}\n", Some("origin"))
+                .unwrap_err()
+                .contains("\"origin\"")
+        );
+        let missing = Events::read(Path::new("/nonexistent/file"), None)
+            .unwrap_err()
+            .to_string();
+        assert!(
+            missing.contains("/nonexistent/file") && !missing.contains('\n'),
+            "{missing}"
+        );
     }
 }

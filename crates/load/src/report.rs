@@ -91,7 +91,11 @@ impl Part {
             ("control", &self.control),
         ]
         .into_iter()
-        .chain(self.others.iter().map(|(label, histogram)| (*label, histogram)))
+        .chain(
+            self.others
+                .iter()
+                .map(|(label, histogram)| (*label, histogram)),
+        )
         .filter(|(_, histogram)| histogram.count() > 0)
     }
 }
@@ -188,9 +192,7 @@ impl Report {
         object.seconds = self.parts.iter().map(|part| part.seconds).sum();
         object.ratio = self.parts.iter().flat_map(ratios).collect();
         object.host = Some(&self.host);
-        let first = |pick: fn(&Part) -> &Histogram| {
-            self.parts.iter().map(pick).find_map(summary)
-        };
+        let first = |pick: fn(&Part) -> &Histogram| self.parts.iter().map(pick).find_map(summary);
         object.latency_ns.end_to_end = first(|part| &part.end_to_end);
         object.latency_ns.publish_receipt = first(|part| &part.publish_receipt);
         object.latency_ns.control = first(|part| &part.control);
@@ -382,7 +384,10 @@ pub(crate) mod tests {
                 "p50",
                 "the ring round trip",
                 Figure::LatencyNs,
-                &[Round { product: 800.0, raw: 400.0 }],
+                &[Round {
+                    product: 800.0,
+                    raw: 400.0,
+                }],
             ));
             part
         };
@@ -407,23 +412,48 @@ pub(crate) mod tests {
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let mut at = 0;
         for key in [
-            "schema", "scenario", "target", "shards", "durability", "input", "seconds", "messages",
-            "rate", "latency_ns", "limits", "ratio", "cpu", "host",
+            "schema",
+            "scenario",
+            "target",
+            "shards",
+            "durability",
+            "input",
+            "seconds",
+            "messages",
+            "rate",
+            "latency_ns",
+            "limits",
+            "ratio",
+            "cpu",
+            "host",
         ] {
-            let found = text.find(&format!("\n  \"{key}\": ")).unwrap_or_else(|| panic!("{key}"));
+            let found = text
+                .find(&format!("\n  \"{key}\": "))
+                .unwrap_or_else(|| panic!("{key}"));
             assert!(found >= at, "{key} is out of place");
             at = found;
         }
         assert_eq!(value.as_object().unwrap().len(), 14, "and no others");
         let keys = |v: &serde_json::Value| {
-            v.as_object().unwrap().keys().cloned().collect::<Vec<_>>().join(" ")
+            v.as_object()
+                .unwrap()
+                .keys()
+                .cloned()
+                .collect::<Vec<_>>()
+                .join(" ")
         };
         assert_eq!(
             keys(&value["messages"]),
             "acked delivered duplicated lost out_of_order permit_overrun_max published"
         );
-        assert_eq!(keys(&value["rate"]), "achieved_per_s bytes_per_s offered_per_s");
-        assert_eq!(keys(&value["latency_ns"]), "control end_to_end publish_receipt stages");
+        assert_eq!(
+            keys(&value["rate"]),
+            "achieved_per_s bytes_per_s offered_per_s"
+        );
+        assert_eq!(
+            keys(&value["latency_ns"]),
+            "control end_to_end publish_receipt stages"
+        );
         assert_eq!(
             keys(&value["latency_ns"]["end_to_end"]),
             "count max min p50 p90 p99 p999 p9999"
@@ -450,7 +480,10 @@ pub(crate) mod tests {
         // Latencies of the first part that has them: parts are not thrown into one histogram.
         assert_eq!(value["latency_ns"]["end_to_end"]["max"], 100_000);
         assert_eq!(value["parts"][1]["scenario"], "second");
-        assert_eq!(value["parts"][1]["latency_ns"]["end_to_end"]["max"], 200_000);
+        assert_eq!(
+            value["parts"][1]["latency_ns"]["end_to_end"]["max"],
+            200_000
+        );
         assert_eq!(value["ratio"].as_object().unwrap().len(), 2);
     }
 
@@ -465,6 +498,9 @@ pub(crate) mod tests {
             ..Verdict::default()
         };
         let messages = Messages::of(&verdict);
-        assert_eq!((messages.published, messages.delivered, messages.acked), (50, 49, 50));
+        assert_eq!(
+            (messages.published, messages.delivered, messages.acked),
+            (50, 49, 50)
+        );
     }
 }

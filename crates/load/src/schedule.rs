@@ -15,8 +15,13 @@ const NS_PER_S: u128 = 1_000_000_000;
 pub enum Pace {
     /// Closed loop: whenever there is room. The intended time is the time of sending.
     Saturated,
-    /// This many entries per second, evenly spaced; 1 or more.
-    EntriesPerSecond(u64),
+    /// Evenly spaced entries of `batch` messages, so many messages per second; both 1 or more.
+    Rate {
+        /// Messages per second.
+        messages_per_s: u64,
+        /// Messages in an entry.
+        batch: u64,
+    },
     /// These offsets from the start in nanoseconds, rising.
     Times(Vec<u64>),
 }
@@ -27,21 +32,39 @@ pub struct Schedule {
     pace: Pace,
     start_ns: u64,
     sent: u64,
+    limit: u64,
 }
 
 impl Schedule {
     /// Starts at `start_ns` on the monotonic clock the caller reads.
     ///
     /// # Panics
-    /// If the rate is 0.
+    /// If the rate or the batch is 0.
     #[must_use]
     pub fn new(pace: Pace, start_ns: u64) -> Schedule {
-        assert_ne!(pace, Pace::EntriesPerSecond(0), "a rate of 0 never sends");
+        if let Pace::Rate {
+            messages_per_s,
+            batch,
+        } = pace
+        {
+            assert!(
+                messages_per_s > 0 && batch > 0,
+                "a rate of 0 never sends: {pace:?}"
+            );
+        }
         Schedule {
             pace,
             start_ns,
             sent: 0,
+            limit: u64::MAX,
         }
+    }
+
+    /// The same, over after `entries`.
+    #[must_use]
+    pub fn at_most(mut self, entries: u64) -> Schedule {
+        self.limit = entries;
+        self
     }
 
     /// True if times are given in advance.
@@ -50,16 +73,23 @@ impl Schedule {
         self.pace != Pace::Saturated
     }
 
-    /// When the next entry is due; `None` when the given times are used up. A saturated schedule has
-    /// the next one due `now_ns`.
+    /// When the next entry is due; `None` when all are sent. A saturated schedule has the next one
+    /// due `now_ns`.
     #[inline]
     #[must_use]
     pub fn next_ns(&self, now_ns: u64) -> Option<u64> {
+        if self.sent >= self.limit {
+            return None;
+        }
         match &self.pace {
             Pace::Saturated => Some(now_ns),
-            Pace::EntriesPerSecond(rate) => {
+            Pace::Rate {
+                messages_per_s,
+                batch,
+            } => {
                 // From the start each time, so that rounding does not add up.
-                let offset = u128::from(self.sent) * NS_PER_S / u128::from(*rate);
+                let messages = u128::from(self.sent) * u128::from(*batch);
+                let offset = messages * NS_PER_S / u128::from(*messages_per_s);
                 Some(self.start_ns + u64::try_from(offset).expect("584 years"))
             }
             Pace::Times(offsets) => {
@@ -73,6 +103,12 @@ impl Schedule {
     #[inline]
     pub fn advance(&mut self) {
         self.sent += 1;
+    }
+
+    /// Entries that may still be sent.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.limit - self.sent
     }
 
     /// Entries sent so far.
@@ -143,7 +179,9 @@ impl Lag {
         }
         let share = crate::units::percent(late, sent);
         let why = match self.held_by_engine {
-            0 => "the generator itself was late: its CPU was taken, so judge the engine by a quieter run",
+            0 => {
+                "the generator itself was late: its CPU was taken, so judge the engine by a quieter run"
+            }
             held if held >= late => {
                 "the engine had no room, so the offered rate is above what it takes"
             }
@@ -166,9 +204,24 @@ impl Default for Lag {
 mod tests {
     use super::*;
 
+    fn rate(messages_per_s: u64, batch: u64) -> Schedule {
+        let pace = Pace::Rate {
+            messages_per_s,
+            batch,
+        };
+        Schedule::new(pace, 1_000)
+    }
+
+    #[test]
+    fn entries_of_many_messages_are_due_at_the_rate_of_their_messages() {
+        let mut schedule = rate(10, 100);
+        schedule.advance();
+        assert_eq!(schedule.next_ns(0), Some(10_000_001_000));
+    }
+
     #[test]
     fn a_rate_is_kept_exactly_over_a_day_although_its_interval_is_no_whole_number() {
-        let mut schedule = Schedule::new(Pace::EntriesPerSecond(3), 1_000);
+        let mut schedule = rate(3, 1);
         let mut times = Vec::new();
         for _ in 0..4 {
             times.push(schedule.next_ns(0).unwrap());
@@ -181,10 +234,10 @@ mod tests {
 
     #[test]
     fn intended_times_do_not_move_when_sends_are_late() {
-        let mut schedule = Schedule::new(Pace::EntriesPerSecond(1_000), 0);
+        let mut schedule = rate(1_000, 1);
         schedule.advance();
         // A second late: the second entry was due after 1 ms all the same.
-        assert_eq!(schedule.next_ns(1_000_000_000), Some(1_000_000));
+        assert_eq!(schedule.next_ns(1_000_000_000), Some(1_001_000));
     }
 
     #[test]
@@ -201,9 +254,12 @@ mod tests {
 
     #[test]
     fn a_saturated_schedule_is_due_now() {
-        let schedule = Schedule::new(Pace::Saturated, 0);
+        let mut schedule = Schedule::new(Pace::Saturated, 0).at_most(1);
+        assert_eq!(schedule.left(), 1);
         assert_eq!(schedule.next_ns(77), Some(77));
         assert!(!schedule.is_open_loop());
+        schedule.advance();
+        assert_eq!(schedule.next_ns(77), None);
     }
 
     #[test]
@@ -211,7 +267,11 @@ mod tests {
         let mut lag = Lag::new();
         assert_eq!(lag.sentence(), None);
         lag.sent(1_000, 3_000, false);
-        assert!(lag.sentence().unwrap().contains("kept its schedule (latest send 2.00 us"));
+        assert!(
+            lag.sentence()
+                .unwrap()
+                .contains("kept its schedule (latest send 2.00 us")
+        );
         lag.sent(0, 50_000_000, false);
         let sentence = lag.sentence().unwrap();
         assert!(sentence.starts_with("FELL BEHIND: 50 %"), "{sentence}");

@@ -66,11 +66,16 @@ impl Report {
     fn verdict_line(&self, out: &mut String) {
         let violations = self.violations();
         if violations.is_empty() {
-            let text = format!("{GREEN}nothing lost, doubled or out of order; no permit overrun{PLAIN}");
+            let text =
+                format!("{GREEN}nothing lost, doubled or out of order; no permit overrun{PLAIN}");
             line(out, "verdict", &text);
         }
         for violation in violations {
-            line(out, "verdict", &format!("{RED}{BOLD}BROKEN{PLAIN}{RED}: {violation}{PLAIN}"));
+            line(
+                out,
+                "verdict",
+                &format!("{RED}{BOLD}BROKEN{PLAIN}{RED}: {violation}{PLAIN}"),
+            );
         }
     }
 }
@@ -96,7 +101,11 @@ fn part_table(out: &mut String, part: &Part) {
         line(out, label, value);
     }
     for comparison in &part.comparisons {
-        line(out, "ratio", &format!("{BOLD}{}{PLAIN}", comparison.sentence()));
+        line(
+            out,
+            "ratio",
+            &format!("{BOLD}{}{PLAIN}", comparison.sentence()),
+        );
         if let Some(noise) = comparison.noise() {
             line(out, "", &format!("{YELLOW}{noise}{PLAIN}"));
         }
@@ -141,7 +150,11 @@ fn stage_rows(out: &mut String, part: &Part) {
         let worth_a_row = histogram.summary().max >= 1_000;
         let never_used = matches!(stage, Stage::LimiterWait);
         if worth_a_row && !never_used {
-            latency_row(out, &format!("  {}", stage.name().replace('_', " ")), histogram);
+            latency_row(
+                out,
+                &format!("  {}", stage.name().replace('_', " ")),
+                histogram,
+            );
         }
     }
 }
@@ -152,10 +165,10 @@ pub(crate) fn rate_text(part: &Part) -> String {
         None => "offered as fast as possible".into(),
     };
     format!(
-        "{}, {}/s of payload ({offered}, {} messages in {:.1} s)",
+        "{}, {}/s of payload ({offered}; {} deliveries in {:.1} s)",
         units::rate(part.achieved_per_s, "msg"),
         units::bytes(part.bytes_per_s),
-        units::count(part.verdict.expected),
+        units::count((part.achieved_per_s * part.seconds).round() as u64),
         part.seconds
     )
 }
@@ -217,7 +230,7 @@ mod tests {
             "50.0 us   90.0 us",
             "100,000\n",
             "1.00 M msg/s",
-            "p50 800 ns = 2.00 x of the ring round trip (400 ns; lower is better; one round)",
+            "p50 800 ns = 2.00 x the ring round trip (400 ns; one round, lower is better)",
             "published 100 = delivered = acked for each of 2 subscriptions; 0 lost",
             "ring round trip 400 ns",
             "nothing lost, doubled or out of order",

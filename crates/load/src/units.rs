@@ -23,7 +23,11 @@ pub fn rate(per_s: f64, what: &str) -> String {
 #[must_use]
 pub fn bytes(bytes: f64) -> String {
     let (value, prefix) = scaled(bytes);
-    let prefix = if prefix == "k " { "k" } else { prefix.trim_end() };
+    let prefix = if prefix == "k " {
+        "k"
+    } else {
+        prefix.trim_end()
+    };
     format!("{value} {prefix}B")
 }
 
@@ -33,7 +37,7 @@ pub fn count(count: u64) -> String {
     let digits = count.to_string();
     let mut out = String::with_capacity(digits.len() * 4 / 3);
     for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i) % 3 == 0 {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
             out.push(',');
         }
         out.push(digit);

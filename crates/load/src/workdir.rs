@@ -104,7 +104,10 @@ mod tests {
         .downcast::<PathBuf>()
         .unwrap();
         assert!(!path.exists());
-        let left: Vec<_> = fs::read_dir(&parent).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let left: Vec<_> = fs::read_dir(&parent)
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
         assert_eq!(left, [format!("{PREFIX}not-ours").as_str()]);
         fs::remove_dir_all(&parent).unwrap();
     }

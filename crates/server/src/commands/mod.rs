@@ -1,0 +1,5 @@
+//! One thin module per subcommand.
+
+pub(crate) mod bench;
+pub(crate) mod check;
+pub(crate) mod log;

@@ -1,0 +1,37 @@
+//! How a command ends, and how it prints.
+
+use std::{fmt, io::Write as _, process::ExitCode};
+
+/// Why a command does not end with 0.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// It did what it was asked, and what it checked is not so. All has been said.
+    Told,
+    /// It could not do it. One line: what was tried, on what, why it failed, what to do.
+    Error(String),
+    /// It was asked for something that does not go together.
+    Usage(String),
+}
+
+impl Failure {
+    pub(crate) fn error(error: impl fmt::Display) -> Failure {
+        Failure::Error(error.to_string())
+    }
+}
+
+/// Prints to standard output, without colours where that is no terminal. A reader that has gone
+/// away (`| head`) is no failure.
+pub(crate) fn print(text: &str) {
+    let mut out = anstream::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}
+
+/// Prints the one line of a failure.
+pub(crate) fn fail(line: &str, code: u8) -> ExitCode {
+    let mut out = anstream::stderr().lock();
+    let _ = writeln!(out, "\x1b[1;31mpelton:\x1b[0m {line}");
+    if code == 2 {
+        let _ = writeln!(out, "For more information, try 'pelton --help'.");
+    }
+    ExitCode::from(code)
+}

@@ -1,25 +1,28 @@
 //! Instruction counts of the hot path, one shape per bench, against `baseline.rs`.
 //!
-//! Blind to shared cache lines and to the kernel, but the same at every run and on every load, so
-//! this may gate where wall time may not.
+//! Blind to shared cache lines and to the kernel, but the same at every run whatever else the machine
+//! does, so this may gate where wall time may not. What a bench is handed is made, and what it
+//! returns is dropped, outside the count.
+#![expect(
+    unreachable_pub,
+    clippy::disallowed_types,
+    reason = "what gungraun's macros expand to"
+)]
 
 mod baseline;
-
-use std::hint::black_box;
+#[path = "../disk.rs"]
+mod disk;
+mod dispatch;
+mod rings;
+mod stages;
+mod storage;
+#[path = "../world.rs"]
+mod world;
 
 use gungraun::prelude::*;
-use pelton_metrics::Histogram;
 
-use crate::baseline::limit;
+use crate::{
+    dispatch::dispatch_group, rings::ring_group, stages::stage_group, storage::storage_group,
+};
 
-#[library_benchmark(config = limit("histogram_record_1000"))]
-#[bench::run(Histogram::new(2))]
-fn histogram_record_1000(mut histogram: Histogram) -> Histogram {
-    for i in 0..1_000 {
-        histogram.record(black_box(i * 1_000));
-    }
-    histogram
-}
-
-library_benchmark_group!(name = metrics, benchmarks = [histogram_record_1000]);
-main!(library_benchmark_groups = metrics);
+main!(library_benchmark_groups = [ring_group, dispatch_group, storage_group, stage_group]);

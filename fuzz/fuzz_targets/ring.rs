@@ -8,6 +8,7 @@
 #![cfg_attr(fuzzing, no_main)]
 
 #[cfg(all(test, not(fuzzing)))]
+#[expect(dead_code, reason = "nothing was found here yet")]
 mod inputs;
 
 use std::collections::VecDeque;

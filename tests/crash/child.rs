@@ -47,8 +47,13 @@ pub(crate) fn subscribe(engine: &Engine) -> Consumer {
 
 /// Runs the load for ever if this process was started as the child.
 pub(crate) fn run_if_asked() -> bool {
-    let Ok(dir) = std::env::var(DIR_VARIABLE) else { return false };
-    let first: u64 = std::env::var(FIRST_VARIABLE).expect("set").parse().expect("a number");
+    let Ok(dir) = std::env::var(DIR_VARIABLE) else {
+        return false;
+    };
+    let first: u64 = std::env::var(FIRST_VARIABLE)
+        .expect("set")
+        .parse()
+        .expect("a number");
     let engine = open(Path::new(&dir));
     let mut consumer = subscribe(&engine);
     let topic = engine.topic(TOPIC).open().expect("the topic opens");
@@ -57,7 +62,7 @@ pub(crate) fn run_if_asked() -> bool {
     let mut owed: VecDeque<(u64, Receipt)> = VecDeque::new();
     let mut acked: Vec<u64> = Vec::new();
     for next in first.. {
-        let receipt = producer.send(&payload(next)).expect("the log takes it");
+        let receipt = producer.send(payload(next)).expect("the log takes it");
         owed.push_back((next, receipt));
         // A burst of up to 16 in flight, so that commits hold one message and many.
         while owed.len() > (next % 16) as usize {
@@ -68,14 +73,15 @@ pub(crate) fn run_if_asked() -> bool {
         while let Some(delivery) = consumer.try_recv().expect("the consumer lives") {
             // Every fifth stays unacked: holes in the cursor.
             let number = number(delivery.payload()).expect("an intact payload");
-            if number % 5 == 0 {
+            if number.is_multiple_of(5) {
                 keep(delivery);
             } else {
+                writeln!(out, "i {number}").expect("the parent reads");
                 delivery.ack();
                 acked.push(number);
             }
         }
-        if next % 32 == 0 && !acked.is_empty() {
+        if next.is_multiple_of(32) && !acked.is_empty() {
             consumer.flush_acks().expect("the acks become durable");
             for number in acked.drain(..) {
                 writeln!(out, "a {number}").expect("the parent reads");

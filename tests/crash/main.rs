@@ -20,7 +20,10 @@ mod tests {
     use crate::power::LoopDisk;
 
     fn number(name: &str, default: u64) -> u64 {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+        std::env::var(name)
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(default)
     }
 
     fn lives(home: Home, runs: u64) {

@@ -19,14 +19,27 @@ impl LoopDisk {
     pub(crate) fn new() -> Result<Self, String> {
         let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
         let uid = std::fs::read_to_string("/proc/self/status").map_err(|e| e.to_string())?;
-        if !uid.lines().any(|line| line.starts_with("Uid:") && line.contains("\t0\t0")) {
+        if !uid
+            .lines()
+            .any(|line| line.starts_with("Uid:") && line.contains("\t0\t0"))
+        {
             return Err("needs root to mount a loop file".to_owned());
         }
-        let disk = Self { mount: work.path().join("mount"), work };
+        let disk = Self {
+            mount: work.path().join("mount"),
+            work,
+        };
         std::fs::create_dir(&disk.mount).map_err(|e| e.to_string())?;
-        let image = std::fs::OpenOptions::new().create_new(true).write(true).open(disk.image());
-        image.and_then(|file| file.set_len(DISK_BYTES)).map_err(|e| e.to_string())?;
-        run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(disk.image()))?;
+        let image = std::fs::OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .open(disk.image());
+        image
+            .and_then(|file| file.set_len(DISK_BYTES))
+            .map_err(|e| e.to_string())?;
+        run(Command::new("mkfs.ext4")
+            .args(["-q", "-F"])
+            .arg(disk.image()))?;
         disk.mount_image()?;
         Ok(disk)
     }
@@ -44,7 +57,10 @@ impl LoopDisk {
     }
 
     fn mount_image(&self) -> Result<(), String> {
-        run(Command::new("mount").args(["-o", "loop"]).arg(self.image()).arg(&self.mount))
+        run(Command::new("mount")
+            .args(["-o", "loop"])
+            .arg(self.image())
+            .arg(&self.mount))
     }
 
     /// Stops the process and takes the disk as it is at this instant.
@@ -55,7 +71,8 @@ impl LoopDisk {
 
     /// Puts the copy in place, once the process is gone.
     pub(crate) fn swap(&self) {
-        run(Command::new("umount").arg(&self.mount)).expect("nothing uses it");
+        // Lazily: the kernel may still be tearing down what the process had in flight.
+        run(Command::new("umount").arg("-l").arg(&self.mount)).expect("it is mounted");
         std::fs::rename(self.copy(), self.image()).expect("the copy is there");
         self.mount_image().expect("the journal replays");
     }
@@ -63,16 +80,21 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        if let Err(error) = run(Command::new("umount").arg(&self.mount)) {
+        if let Err(error) = run(Command::new("umount").arg("-l").arg(&self.mount)) {
             eprintln!("{error}");
         }
     }
 }
 
 fn run(command: &mut Command) -> Result<(), String> {
-    let output = command.output().map_err(|error| format!("{command:?} failed: {error}"))?;
+    let output = command
+        .output()
+        .map_err(|error| format!("{command:?} failed: {error}"))?;
     if output.status.success() {
         return Ok(());
     }
-    Err(format!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim()))
+    Err(format!(
+        "{command:?} failed: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    ))
 }

@@ -1,8 +1,8 @@
 //! `docs/ARCHITECTURE.md` is the reader's way in: what it names exists, and it names every file.
 //!
-//! A file is named by its path from the root (`tests/tidy/map.rs`), by `shard/turn.rs`, short for
-//! `crates/shard/src/turn.rs`, or by `turn.rs` alone below a mention of `crates/shard`. One group is
-//! expanded: `storage/{log,read}.rs`.
+//! A file is named by its path from the root (`tests/tidy/map.rs`), by `shard/src/turn.rs`, short for
+//! `crates/shard/src/turn.rs`, or by `turn.rs` alone where its crate was named last. One group is
+//! expanded: `storage/src/{log,read}.rs`.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,8 @@ const MAP: &str = "docs/ARCHITECTURE.md";
 enum Named {
     /// `crates/NAME`.
     Crate(String),
-    /// Every path from the root that the name may stand for.
-    File {
-        name: String,
-        candidates: Vec<String>,
-    },
+    /// A source file: as written, and its path from the root.
+    File { name: String, path: String },
 }
 
 #[test]
@@ -30,10 +27,8 @@ fn every_crate_and_file_the_map_names_exists() {
             Named::Crate(name) if !root().join("crates").join(&name).is_dir() => {
                 findings.push(format!("crates/{name}"));
             }
-            Named::File { name, candidates }
-                if !candidates.iter().any(|path| root().join(path).is_file()) =>
-            {
-                findings.push(format!("{name} (none of {})", candidates.join(", ")));
+            Named::File { name, path } if !root().join(&path).is_file() => {
+                findings.push(format!("{name} (looked for {path})"));
             }
             _ => {}
         }
@@ -45,9 +40,9 @@ fn every_crate_and_file_the_map_names_exists() {
 fn the_map_names_every_crate_and_every_source_file() {
     let named: BTreeSet<String> = names(&map())
         .into_iter()
-        .flat_map(|named| match named {
-            Named::Crate(name) => vec![format!("crates/{name}")],
-            Named::File { candidates, .. } => candidates,
+        .map(|named| match named {
+            Named::Crate(name) => format!("crates/{name}"),
+            Named::File { path, .. } => path,
         })
         .collect();
     let mut missing = BTreeSet::new();
@@ -73,7 +68,7 @@ fn map() -> String {
 }
 
 fn names(text: &str) -> Vec<Named> {
-    let mut section = None;
+    let mut last_crate = None;
     let mut found = Vec::new();
     let part_of_path = |c: char| c.is_alphanumeric() || "_-/.".contains(c);
     // A comma belongs to a path inside a group only.
@@ -83,24 +78,30 @@ fn names(text: &str) -> Vec<Named> {
         !(part_of_path(c) || "{}".contains(c) || (in_group && c == ','))
     });
     for token in tokens {
-        if let Some(name) = token
-            .strip_prefix("crates/")
-            .and_then(|rest| rest.split('/').next())
-            && !name.is_empty()
-            && !name.contains(['{', '*'])
-        {
-            section = Some(name.to_string());
+        if let Some(name) = crate_of(token) {
+            last_crate = Some(name);
             found.push(Named::Crate(name.to_string()));
         }
         for name in expand(token)
             .into_iter()
             .filter(|name| name.ends_with(".rs"))
         {
-            let candidates = candidates(&name, section.as_deref());
-            found.push(Named::File { name, candidates });
+            let path = path_of(&name, last_crate);
+            found.push(Named::File { name, path });
         }
     }
     found
+}
+
+/// The crate that `crates/NAME...` or `NAME/src/...` is about.
+fn crate_of(token: &str) -> Option<&str> {
+    let mut parts = token.split('/');
+    let name = match parts.next()? {
+        "crates" => parts.next()?,
+        name if parts.next() == Some("src") => name,
+        _ => return None,
+    };
+    (!name.is_empty() && !name.contains(['{', '.'])).then_some(name)
 }
 
 /// `a/{b,c}.rs` is `a/b.rs` and `a/c.rs`.
@@ -117,42 +118,34 @@ fn expand(token: &str) -> Vec<String> {
         .collect()
 }
 
-fn candidates(name: &str, section: Option<&str>) -> Vec<String> {
-    if ["crates/", "tests/", "benches/", "fuzz/"]
-        .iter()
-        .any(|top| name.starts_with(top))
-    {
-        return vec![name.to_string()];
+/// The path from the root that a name stands for.
+fn path_of(name: &str, last_crate: Option<&str>) -> String {
+    let from_root = ["crates/", "tests/", "benches/", "fuzz/"];
+    match (crate_of(name), last_crate) {
+        _ if from_root.iter().any(|top| name.starts_with(top)) => name.to_string(),
+        (None, Some(last)) => format!("crates/{last}/src/{name}"),
+        _ => format!("crates/{name}"),
     }
-    let mut paths = Vec::new();
-    if let Some((first, rest)) = name.split_once('/') {
-        paths.push(format!("crates/{first}/src/{rest}"));
-    }
-    paths.extend(section.map(|section| format!("crates/{section}/src/{name}")));
-    paths
 }
 
 #[test]
 fn names_are_found_in_every_spelling() {
-    let text = "`crates/shard` turn.rs, `sys/{disk,uring}.rs`\ncrates/a/src/b.rs (tests/t/main.rs)";
-    let file = |name: &str, candidates: &[&str]| Named::File {
-        name: name.to_string(),
-        candidates: candidates.iter().map(|c| (*c).to_string()).collect(),
+    let text = "`crates/shard` turn.rs, `sys/src/{disk,uring}.rs`: port/page.rs\n\
+                crates/a/src/b.rs (tests/t/main.rs) lib/../x";
+    let file = |name: &str, path: &str| Named::File {
+        name: name.into(),
+        path: path.into(),
     };
     let expected = [
         Named::Crate("shard".to_string()),
-        file("turn.rs", &["crates/shard/src/turn.rs"]),
-        file(
-            "sys/disk.rs",
-            &["crates/sys/src/disk.rs", "crates/shard/src/sys/disk.rs"],
-        ),
-        file(
-            "sys/uring.rs",
-            &["crates/sys/src/uring.rs", "crates/shard/src/sys/uring.rs"],
-        ),
+        file("turn.rs", "crates/shard/src/turn.rs"),
+        Named::Crate("sys".to_string()),
+        file("sys/src/disk.rs", "crates/sys/src/disk.rs"),
+        file("sys/src/uring.rs", "crates/sys/src/uring.rs"),
+        file("port/page.rs", "crates/sys/src/port/page.rs"),
         Named::Crate("a".to_string()),
-        file("crates/a/src/b.rs", &["crates/a/src/b.rs"]),
-        file("tests/t/main.rs", &["tests/t/main.rs"]),
+        file("crates/a/src/b.rs", "crates/a/src/b.rs"),
+        file("tests/t/main.rs", "tests/t/main.rs"),
     ];
     assert_eq!(names(text), expected);
 }

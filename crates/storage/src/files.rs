@@ -278,27 +278,6 @@ impl Files {
             .chain(freed)
             .collect();
         needed.lost = missing.into_iter().map(SegmentId).collect();
-        #[cfg(test)]
-        if std::env::var("SEED").is_ok() {
-            eprintln!(
-                "NEEDED {needed:?} live {live:?} chain {:?} others {:?}",
-                chain
-                    .iter()
-                    .map(|f| (
-                        f.info.id.0,
-                        f.scan.first.map(|f| f.seq),
-                        f.scan.last.map(|f| f.seq),
-                        &f.scan.starts,
-                        &f.scan.ends,
-                        f.scan.sealed.as_ref().map(|s| s.next_segment)
-                    ))
-                    .collect::<Vec<_>>(),
-                self.list[end.files..]
-                    .iter()
-                    .map(|f| (f.info.id.0, f.header.is_some(), f.scan.has_blocks()))
-                    .collect::<Vec<_>>()
-            );
-        }
         if !needed.lost.is_empty() && !accept_loss {
             return Err(RecoverError::Missing {
                 segments: needed.lost,

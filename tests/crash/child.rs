@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::path::Path;
 
-use pelton::{Consumer, Delivery, Engine, InitialPosition, Receipt, SubscriptionKind};
+use pelton::{Consumer, Engine, InitialPosition, Receipt, SubscriptionKind};
 
 /// Set to the directory in the child's environment.
 pub(crate) const DIR_VARIABLE: &str = "PELTON_CRASH_CHILD_DIR";
@@ -74,7 +74,7 @@ pub(crate) fn run_if_asked() -> bool {
             // Every fifth stays unacked: holes in the cursor.
             let number = number(delivery.payload()).expect("an intact payload");
             if number.is_multiple_of(5) {
-                keep(delivery);
+                delivery.keep();
             } else {
                 writeln!(out, "i {number}").expect("the parent reads");
                 delivery.ack();
@@ -90,9 +90,4 @@ pub(crate) fn run_if_asked() -> bool {
         out.flush().expect("the parent reads");
     }
     true
-}
-
-/// Neither acked nor asked for again in this life.
-fn keep(delivery: Delivery) {
-    std::mem::forget(delivery);
 }

@@ -154,7 +154,7 @@ impl Lives {
                 "{number} was acked and came back ({self:?})"
             );
             seen.insert(number);
-            std::mem::forget(delivery);
+            delivery.keep();
         }
         for lost in self.receipted.difference(&seen) {
             let gone = self.acked.contains(lost) || self.undecided.contains(lost);

@@ -330,11 +330,12 @@ fn shard_switches() -> u64 {
 }
 
 /// The median latency of a part over what it can be at best, measured before and after it: receipts
-/// over a sync where topics are synced, else deliveries over a ring round trip.
+/// over a sync where topics are synced, else deliveries over a ring round trip. `others` is the share
+/// of the CPUs that other processes used meanwhile.
 pub(crate) fn p50_over_limit(
     part: &Part,
     durability: Durability,
-    raw: [f64; 2],
+    (raw, others): ([f64; 2], f64),
 ) -> Option<Comparison> {
     let (histogram, name, what, against) = match durability {
         Durability::Synced => (
@@ -351,7 +352,11 @@ pub(crate) fn p50_over_limit(
         ),
     };
     let product = histogram.quantile(5_000)? as f64;
-    let rounds = raw.map(|raw| Round { product, raw });
+    let rounds = raw.map(|raw| Round {
+        product,
+        raw,
+        others,
+    });
     Comparison::of_rounds(name, what, against, Figure::LatencyNs, &rounds)
 }
 

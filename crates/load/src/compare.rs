@@ -39,10 +39,15 @@ pub struct Round {
     pub product: f64,
     /// The machine.
     pub raw: f64,
+    /// Share of all CPUs that other processes used meanwhile, 0 to 1.
+    pub others: f64,
 }
 
 /// A round whose raw figure is further from the median than this was disturbed (`runtime.md` 11.5).
 const SPREAD_MAX: f64 = 0.25;
+
+/// A round in which other processes used more of the CPUs than this was disturbed (the same).
+const OTHERS_MAX: f64 = 0.10;
 
 /// The engine against one limit of the machine, by the median over rounds.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,8 +68,11 @@ pub struct Comparison {
     pub ratio: f64,
     /// Rounds measured.
     pub rounds: usize,
-    /// Rounds that do not count because the raw figure was more than 25 % off its median.
+    /// Rounds that do not count: the raw figure was more than 25 % off its median, or other processes
+    /// used more than 10 % of the CPUs. If none is left, all count.
     pub void: usize,
+    /// Mean share of all CPUs that other processes used, 0 to 1.
+    pub others: f64,
     /// Largest less smallest ratio of the rounds that count, relative to their median.
     pub spread: f64,
 }
@@ -89,6 +97,7 @@ impl Comparison {
         let quiet: Vec<f64> = usable
             .iter()
             .filter(|round| (round.raw - raw).abs() <= SPREAD_MAX * raw)
+            .filter(|round| round.others <= OTHERS_MAX)
             .map(|round| round.product / round.raw)
             .collect();
         // With an even number of rounds the median lies between two that may both be far off.
@@ -113,6 +122,7 @@ impl Comparison {
             ratio,
             rounds: usable.len(),
             void: usable.len() - quiet.len(),
+            others: usable.iter().map(|round| round.others).sum::<f64>() / usable.len() as f64,
             spread: (high - low) / ratio,
         })
     }
@@ -140,9 +150,11 @@ impl Comparison {
     pub fn noise(&self) -> Option<String> {
         if self.void * 2 > self.rounds {
             return Some(format!(
-                "too noisy to judge: in {} of {} rounds {} was more than 25 % off its own median; \
-                 stop what else runs here and repeat",
-                self.void, self.rounds, self.against
+                "too noisy to judge: {} of {} rounds were disturbed, other processes used {:.0} % of \
+                 the CPUs; stop what else runs here and repeat",
+                self.void,
+                self.rounds,
+                self.others * 100.0
             ));
         }
         (self.spread > SPREAD_MAX).then(|| {
@@ -173,7 +185,11 @@ mod tests {
     fn compare(rounds: &[(f64, f64)]) -> Comparison {
         let rounds: Vec<Round> = rounds
             .iter()
-            .map(|&(product, raw)| Round { product, raw })
+            .map(|&(product, raw)| Round {
+                product,
+                raw,
+                others: 0.0,
+            })
             .collect();
         Comparison::of_rounds(
             "throughput_vs_crossbeam",
@@ -216,12 +232,37 @@ mod tests {
     }
 
     #[test]
+    fn a_round_beside_busy_neighbours_does_not_count() {
+        let rounds = [(10.0, 0.0), (10.0, 0.05), (5.0, 0.5)].map(|(product, others)| Round {
+            product,
+            raw: 10.0,
+            others,
+        });
+        let figure = Figure::MessagesPerSecond;
+        let judged = Comparison::of_rounds("a", "rate", "b", figure, &rounds).unwrap();
+        assert_eq!((judged.void, judged.noise()), (1, None));
+        assert!((judged.ratio - 1.0).abs() < 1e-9);
+        let busy = rounds.map(|round| Round {
+            others: 0.4,
+            ..round
+        });
+        let judged = Comparison::of_rounds("a", "rate", "b", figure, &busy).unwrap();
+        assert!(
+            judged
+                .noise()
+                .unwrap()
+                .contains("other processes used 40 %")
+        );
+    }
+
+    #[test]
     fn no_usable_round_gives_no_comparison() {
         let figure = Figure::LatencyNs;
         assert_eq!(Comparison::of_rounds("a", "b", "c", figure, &[]), None);
         let nothing = Round {
             product: 0.0,
             raw: 1.0,
+            others: 0.0,
         };
         assert_eq!(
             Comparison::of_rounds("a", "b", "c", figure, &[nothing]),

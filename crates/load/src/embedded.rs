@@ -20,7 +20,7 @@ use crate::{
 pub(crate) const BURST: usize = 64;
 
 /// Bytes of a burst: more would push each other out of the first caches.
-const BURST_BYTES: usize = 64 << 10;
+const BURST_BYTES: usize = 16 << 10;
 
 /// Deliveries that share a clock read: 16 take well below a microsecond.
 const PER_CLOCK_READ: usize = 16;

@@ -38,6 +38,7 @@ mod verify;
 mod compare;
 mod crossbeam;
 mod limits;
+mod neighbours;
 mod workdir;
 
 mod hgrm;

@@ -387,6 +387,7 @@ pub(crate) mod tests {
                 &[Round {
                     product: 800.0,
                     raw: 400.0,
+                    others: 0.0,
                 }],
             ));
             part

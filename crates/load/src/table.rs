@@ -111,7 +111,7 @@ fn part_table(out: &mut String, part: &Part) {
         }
     }
     if let Some(sentence) = part.lag.sentence() {
-        let colour = if part.lag.late() > 0 { YELLOW } else { "" };
+        let colour = if part.lag.fell_behind() { YELLOW } else { "" };
         line(out, "schedule", &format!("{colour}{sentence}{PLAIN}"));
     }
     cpu_line(out, part);

@@ -8,6 +8,7 @@ use crate::{
     LoadError,
     bench::{Bench, Meter, NO_SAMPLE, ROUNDS, Shape, part_of},
     compare::{Comparison, Figure, Round},
+    neighbours::Neighbours,
     report::Part,
     scenario::durability_name,
     schedule::{Pace, Schedule},
@@ -52,6 +53,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
     let meter = Meter::start(engine)?;
     for n in 1..=ROUNDS {
         bench.say(&format!("backlog: draining, round {n} of {ROUNDS}"));
+        let neighbours = Neighbours::now();
         let raw = bench.read_bytes_per_s(RAW_READ_BYTES)?;
         // The last round takes what rounding left.
         let share = if n == ROUNDS {
@@ -64,7 +66,12 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
         let round_s = (client.now_ns() - start_ns) as f64 / 1e9;
         busy_s += round_s;
         let product = (client.seen.bytes - before) as f64 / round_s;
-        rounds.extend(raw.map(|raw| Round { product, raw }));
+        let others = neighbours.share();
+        rounds.extend(raw.map(|raw| Round {
+            product,
+            raw,
+            others,
+        }));
     }
     // Nothing is left unless something went wrong; then it may still come.
     client.open_windows()?;

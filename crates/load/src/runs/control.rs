@@ -8,6 +8,7 @@ use crate::{
     bench::{Bench, Meter, NO_SAMPLE, Shape, part_of, topics_on_all_shards},
     compare::{Comparison, Figure, Round},
     embedded::Client,
+    neighbours::Neighbours,
     report::Part,
     scenario::durability_name,
     schedule::{Pace, Schedule},
@@ -37,6 +38,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
 
     bench.ring_rtt_ns(100_000_000)?;
     bench.say("control: measuring");
+    let neighbours = Neighbours::now();
     let meter = Meter::start(engine)?;
     let (mut idle, mut stats) = (Histogram::new(DIGITS), Histogram::new(DIGITS));
     let mut control = Histogram::new(DIGITS);
@@ -76,6 +78,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
         let round = Round {
             product: p99 as f64,
             raw: idle_p99 as f64,
+            others: neighbours.share(),
         };
         part.comparisons.extend(Comparison::of_rounds(
             "control_p99_vs_idle_p99",

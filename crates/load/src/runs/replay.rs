@@ -7,6 +7,7 @@ use pelton::Engine;
 use crate::{
     LoadError,
     bench::{Bench, Meter, Shape, p50_over_limit, part_of},
+    neighbours::Neighbours,
     replay::Events,
     report::Part,
     scenario::{Options, durability_name},
@@ -54,6 +55,7 @@ pub(crate) fn run(
     client.open_windows()?;
     let (pace, told) = pace(bench.options, events);
     let raw_before = bench.latency_limit(shape.durability)?;
+    let neighbours = Neighbours::now();
     let meter = Meter::start(engine)?;
     bench.say(&format!(
         "replay: {} lines, {told}",
@@ -95,7 +97,7 @@ pub(crate) fn run(
         part.comparisons.extend(p50_over_limit(
             &part,
             shape.durability,
-            [raw_before, raw_after],
+            ([raw_before, raw_after], neighbours.share()),
         ));
     }
     Ok(part)

@@ -13,6 +13,7 @@ use crate::{
     bench::{Bench, Meter, ROUNDS, Shape, part_of, topics_on_all_shards},
     compare::{Comparison, Figure, Round},
     embedded::Client,
+    neighbours::Neighbours,
     payload::Header,
     report::Part,
     scenario::durability_name,
@@ -44,6 +45,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
     let meter = Meter::start(engine)?;
     for n in 1..=ROUNDS {
         bench.say(&format!("rtt: round {n} of {ROUNDS}"));
+        let neighbours = Neighbours::now();
         let raw = bench.ring_rtt_ns(round_ns / 5)?;
         let start_ns = client.now_ns();
         while client.now_ns() - start_ns < round_ns * 3 / 5 {
@@ -51,13 +53,15 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
         }
         busy_s += (client.now_ns() - start_ns) as f64 / 1e9;
         client.seen.flush();
-        rings.extend(round(&client.seen.end_to_end, raw));
+        rings.extend(round(&client.seen.end_to_end, raw, neighbours.share()));
         all.merge(&client.seen.end_to_end);
         receipts.merge(&client.publish_receipt);
         messages += client.seen.messages;
         bytes += client.seen.bytes;
         client.restart();
-        handlers.extend(round(&handled.round(&bench.clock, round_ns / 5)?, raw));
+        let neighbours = Neighbours::now();
+        let handler = handled.round(&bench.clock, round_ns / 5)?;
+        handlers.extend(round(&handler, raw, neighbours.share()));
     }
     (client.seen.messages, client.seen.bytes) = (messages, bytes);
     let mut part = part_of("rtt", &shape, &mut client, busy_s);
@@ -93,9 +97,13 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
     Ok(part)
 }
 
-fn round(histogram: &Histogram, raw: f64) -> Option<Round> {
+fn round(histogram: &Histogram, raw: f64, others: f64) -> Option<Round> {
     let product = histogram.quantile(5_000)? as f64;
-    Some(Round { product, raw })
+    Some(Round {
+        product,
+        raw,
+        others,
+    })
 }
 
 /// Publishes one message and spins until it is back.

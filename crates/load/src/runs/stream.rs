@@ -7,6 +7,7 @@ use crate::{
     bench::{Bench, Meter, ROUNDS, Shape, p50_over_limit, part_of},
     compare::{Comparison, Figure, Round},
     embedded::Client,
+    neighbours::Neighbours,
     report::Part,
     scenario::{Options, Scenario, durability_name},
     schedule::{Pace, Schedule},
@@ -117,6 +118,7 @@ fn saturated(
     let meter = Meter::start(engine)?;
     for n in 1..=ROUNDS {
         bench.say(&format!("{}: round {n} of {ROUNDS}", stream.name));
+        let neighbours = Neighbours::now();
         let raw = bench.crossbeam(stream.shape.message_bytes, round_ns / 4);
         let (before, start_ns) = (client.seen.messages, client.now_ns());
         client.run(&mut Schedule::new(Pace::Saturated, 0), start_ns + round_ns)?;
@@ -124,7 +126,11 @@ fn saturated(
         let round_s = (client.now_ns() - start_ns) as f64 / 1e9;
         seconds += round_s;
         let product = (client.seen.messages - before) as f64 / round_s;
-        rounds.push(Round { product, raw });
+        rounds.push(Round {
+            product,
+            raw,
+            others: neighbours.share(),
+        });
     }
     bench.ring_per_s(round_ns / 4)?;
     let mut part = part_of(stream.name, &stream.shape, client, seconds);
@@ -152,6 +158,7 @@ fn at_rate(
     rate: u64,
 ) -> Result<Part, LoadError> {
     let raw_before = bench.latency_limit(stream.shape.durability)?;
+    let neighbours = Neighbours::now();
     let meter = Meter::start(engine)?;
     bench.say(&format!(
         "{}: {} for {} s",
@@ -175,7 +182,7 @@ fn at_rate(
     part.comparisons.extend(p50_over_limit(
         &part,
         stream.shape.durability,
-        [raw_before, raw_after],
+        ([raw_before, raw_after], neighbours.share()),
     ));
     Ok(part)
 }

@@ -6,6 +6,7 @@ use crate::{
     LoadError,
     bench::{Bench, Meter, ROUNDS, Shape, part_of},
     compare::{Comparison, Figure, Round},
+    neighbours::Neighbours,
     report::Part,
     scenario::durability_name,
     schedule::{Pace, Schedule},
@@ -61,6 +62,7 @@ pub(crate) fn depth_1(
     let meter = Meter::start(engine)?;
     for n in 1..=ROUNDS {
         bench.say(&format!("synced, one in flight: round {n} of {ROUNDS}"));
+        let neighbours = Neighbours::now();
         let raw = bench.fdatasync_ns(RAW_SYNCS)?;
         let start_ns = client.now_ns();
         while client.now_ns() - start_ns < round_ns {
@@ -72,6 +74,7 @@ pub(crate) fn depth_1(
             rounds.push(Round {
                 product: p50 as f64,
                 raw,
+                others: neighbours.share(),
             });
         }
         all.merge(&client.publish_receipt);
@@ -119,6 +122,7 @@ pub(crate) fn saturated(
     let meter = Meter::start(engine)?;
     for n in 1..=ROUNDS {
         bench.say(&format!("{name}: round {n} of {ROUNDS}"));
+        let neighbours = Neighbours::now();
         let raw = bench.write_bytes_per_s(RAW_WRITE_BYTES)?;
         let (before, start_ns) = (client.seen.bytes, client.now_ns());
         client.run(&mut Schedule::new(Pace::Saturated, 0), start_ns + round_ns)?;
@@ -126,7 +130,11 @@ pub(crate) fn saturated(
         let round_s = (client.now_ns() - start_ns) as f64 / 1e9;
         busy_s += round_s;
         let product = (client.seen.bytes - before) as f64 / round_s;
-        rounds.push(Round { product, raw });
+        rounds.push(Round {
+            product,
+            raw,
+            others: neighbours.share(),
+        });
     }
     let mut part = part_of(name, &shape, &mut client, busy_s);
     meter.stop(&mut client, &mut part)?;

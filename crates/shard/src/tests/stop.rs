@@ -14,7 +14,8 @@ use super::harness::{
     open_topic, options, spawn, stats,
 };
 use crate::{
-    CloseReason, Control, EngineOptions, ProducerState, PushError, ReceiptState, Verdict, open,
+    CloseReason, Control, DiskChoice, EngineOptions, ProducerState, PushError, ReceiptState,
+    Verdict, open,
 };
 
 const FIVE_S: Duration = Duration::from_secs(5);
@@ -327,12 +328,19 @@ fn after_a_stop_every_call_says_closed() {
 #[test]
 fn a_durable_topic_keeps_every_stored_entry_and_the_stop_marks_it_clean() {
     let dir = tempfile::tempdir().unwrap();
-    let durable = || EngineOptions {
-        dir: Some(dir.path().join("data")),
-        ..options()
-    };
-    for durability in [Durability::Synced, Durability::Written] {
-        let name = format!("{durability:?}");
+    let cases = [
+        (DiskChoice::Auto, Durability::Synced),
+        (DiskChoice::Auto, Durability::Written),
+        (DiskChoice::Pread, Durability::Synced),
+        (DiskChoice::Pread, Durability::Written),
+    ];
+    for (disk, durability) in cases {
+        let durable = || EngineOptions {
+            dir: Some(dir.path().join("data")),
+            disk,
+            ..options()
+        };
+        let name = format!("{disk:?}-{durability:?}");
         let runtime = open(durable()).unwrap();
         let handle = runtime.handle(0).clone();
         let topic = open_topic(&handle, &name, durability);

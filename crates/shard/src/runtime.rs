@@ -1,6 +1,7 @@
 //! A running engine: its handles, and its orderly end.
 
 use std::convert::Infallible;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, ThreadId};
@@ -61,6 +62,56 @@ pub struct ShutdownReport {
     pub waited: bool,
     /// From the call to its return, in nanoseconds.
     pub took_ns: u64,
+}
+
+/// One line: whether it was clean, how long it took, what was drained, and whatever was not done.
+impl fmt::Display for ShutdownReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = self.took_ns as f64 / 1e6;
+        if !self.waited {
+            return write!(
+                f,
+                "shutdown started in {ms:.1} ms and not waited for: this thread runs a shard"
+            );
+        }
+        let clean = if self.clean { "clean" } else { "NOT clean" };
+        let total = |of: fn(&ShardReport) -> u64| self.shards.iter().map(of).sum::<u64>();
+        write!(
+            f,
+            "{clean} shutdown of {} shard(s) in {ms:.1} ms: {} entries drained",
+            self.shards.len() + self.panicked.len() + self.running.len(),
+            total(|shard| shard.drained_entries)
+        )?;
+        let undone = [
+            (total(|shard| shard.refused_entries), "entries refused"),
+            (
+                total(|shard| shard.unknown_entries),
+                "entries of unknown outcome",
+            ),
+            (
+                total(|shard| shard.returned_control),
+                "requests not answered",
+            ),
+            (
+                total(|shard| shard.returned_data),
+                "acks or nacks not taken",
+            ),
+            (
+                total(|shard| shard.leaked_operations as u64),
+                "disk operations that did not end",
+            ),
+        ];
+        for (count, what) in undone.into_iter().filter(|&(count, _)| count > 0) {
+            write!(f, ", {count} {what}")?;
+        }
+        for shard in &self.panicked {
+            write!(f, ", shard {shard} panicked")?;
+        }
+        for shard in &self.running {
+            write!(f, ", shard {shard} still runs")?;
+        }
+        Ok(())
+    }
 }
 
 impl Runtime {
@@ -213,5 +264,53 @@ impl<T> TakeOnce<T> {
 
     pub(crate) fn take(&self) -> Option<T> {
         self.0.try_recv().ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ShardReport, ShutdownReport};
+
+    #[test]
+    fn a_shutdown_report_reads_as_one_line() {
+        let shard = ShardReport {
+            clean: true,
+            drained_entries: 7,
+            ..ShardReport::default()
+        };
+        let clean = ShutdownReport {
+            shards: vec![shard.clone()],
+            clean: true,
+            waited: true,
+            took_ns: 1_250_000,
+            ..ShutdownReport::default()
+        };
+        assert_eq!(
+            clean.to_string(),
+            "clean shutdown of 1 shard(s) in 1.2 ms: 7 entries drained"
+        );
+        let not_clean = ShutdownReport {
+            shards: vec![ShardReport {
+                unknown_entries: 3,
+                leaked_operations: 1,
+                ..shard
+            }],
+            clean: false,
+            running: vec![1],
+            ..clean.clone()
+        };
+        assert_eq!(
+            not_clean.to_string(),
+            "NOT clean shutdown of 2 shard(s) in 1.2 ms: 7 entries drained, 3 entries of unknown \
+             outcome, 1 disk operations that did not end, shard 1 still runs"
+        );
+        let not_waited = ShutdownReport {
+            took_ns: 10_000,
+            ..ShutdownReport::default()
+        };
+        assert_eq!(
+            not_waited.to_string(),
+            "shutdown started in 0.0 ms and not waited for: this thread runs a shard"
+        );
     }
 }

@@ -139,10 +139,11 @@ impl Broker {
         self.log.next_deadline()
     }
 
-    /// Whether dispatchers are queued: take another turn without sleeping.
+    /// Whether dispatchers, acks to record or topics to trim wait for a tick: take another turn
+    /// without sleeping.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.run_queue.is_empty()
+        !(self.run_queue.is_empty() && self.acked.is_empty() && self.to_trim.is_empty())
     }
 
     /// Orderly stop: from now on publishes are refused; what was taken is committed and marked.

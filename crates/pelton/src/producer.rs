@@ -68,9 +68,9 @@ impl Producer {
     pub fn send_message(&mut self, message: Message<'_>) -> Result<Receipt, SendError> {
         self.check(&message)?;
         self.wait_for_room()?;
-        let receipt = self.push_one(&message);
+        self.push_one(&message);
         self.tell();
-        Ok(receipt)
+        Ok(self.receipt())
     }
 
     /// Sends without blocking, or gives the payload back.
@@ -96,9 +96,9 @@ impl Producer {
         let checked = self.check(&message).and_then(|()| self.look_for_room());
         match checked {
             Ok(true) => {
-                let receipt = self.push_one(&message);
+                self.push_one(&message);
                 self.tell();
-                Ok(receipt)
+                Ok(self.receipt())
             }
             Ok(false) => Err(TrySendError::Full(message)),
             Err(error) => Err(TrySendError::Failed {
@@ -119,7 +119,7 @@ impl Producer {
         &mut self,
         messages: &mut impl Iterator<Item = M>,
     ) -> Result<(usize, Option<Receipt>), SendError> {
-        let (mut sent, mut last) = (0, None);
+        let mut sent = 0;
         let mut room = self.look_for_room()?;
         while room && let Some(message) = messages.next() {
             let message = message.into();
@@ -127,14 +127,15 @@ impl Producer {
                 self.tell();
                 return Err(error);
             }
-            last = Some(self.push_one(&message));
+            self.push_one(&message);
             sent += 1;
             room = self.ring.free() > 0;
         }
-        if sent > 0 {
-            self.tell();
+        if sent == 0 {
+            return Ok((0, None));
         }
-        Ok((sent, last))
+        self.tell();
+        Ok((sent, Some(self.receipt())))
     }
 
     /// Sends messages as one entry: stored, delivered and acked as a whole. Blocks while the queue is
@@ -152,11 +153,11 @@ impl Producer {
         self.batch = batch;
         let framed = framed?;
         self.wait_for_room()?;
-        let receipt = self.push(&framed, |producer, slot| {
+        self.push(&framed, |producer, slot| {
             std::mem::swap(&mut slot.body, producer)
         });
         self.tell();
-        Ok(receipt)
+        Ok(self.receipt())
     }
 
     /// Waits until an entry has room in the queue: a following `try_send` is not refused as full. A
@@ -340,7 +341,7 @@ impl Producer {
         }
     }
 
-    fn push_one(&mut self, message: &Message<'_>) -> Receipt {
+    fn push_one(&mut self, message: &Message<'_>) {
         let framed = Framed {
             messages: 1,
             key_hash: message.key.map_or(0, key_hash),
@@ -349,13 +350,12 @@ impl Producer {
         self.push(&framed, |_, slot| {
             slot.body.clear();
             frame(&mut slot.body, message);
-        })
+        });
     }
 
     /// Publishes an entry for which there is room; `fill` writes its body.
-    fn push(&mut self, framed: &Framed, fill: impl FnOnce(&mut Vec<u8>, &mut Publish)) -> Receipt {
+    fn push(&mut self, framed: &Framed, fill: impl FnOnce(&mut Vec<u8>, &mut Publish)) {
         let sequence = self.next;
-        let settings = &self.topic.settings;
         let arrived_ns = if framed.intended_ns == 0 {
             self.clock.now_ns()
         } else {
@@ -375,9 +375,14 @@ impl Producer {
             pushed.is_ok(),
             "only this handle pushes, and there was room"
         );
-        let receipt = Pages::receipt(page, sequence, settings.waiting, settings.engine_id);
         self.next += 1;
-        receipt
+    }
+
+    /// The receipt of the entry pushed last.
+    fn receipt(&self) -> Receipt {
+        let settings = &self.topic.settings;
+        self.pages
+            .receipt(self.next - 1, settings.waiting, settings.engine_id)
     }
 
     /// Tells the shard that there is something: once per call, however much it was.

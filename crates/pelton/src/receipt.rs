@@ -186,7 +186,7 @@ impl Pages {
 
     /// Remembers the first failure on a page that is about to be forgotten.
     fn look_at(&mut self, page: &Page) {
-        if self.failure.is_some() {
+        if self.failure.is_some() || page.page.no_failure() {
             return;
         }
         for index in 0..PAGE {
@@ -229,14 +229,11 @@ impl Pages {
         self.failure.take()
     }
 
-    pub(crate) fn receipt(
-        page: &Arc<ReceiptPage>,
-        sequence: u64,
-        idle: Idle,
-        engine_id: u64,
-    ) -> Receipt {
+    /// The receipt of the sequence that [`Pages::page_of`] was asked for last.
+    pub(crate) fn receipt(&self, sequence: u64, idle: Idle, engine_id: u64) -> Receipt {
+        let last = self.recent.back().expect("it was given a page");
         Receipt {
-            page: Arc::clone(page),
+            page: Arc::clone(&last.page),
             index: (sequence % PAGE) as u8,
             idle,
             engine_id,

@@ -41,6 +41,8 @@ enum Fault {
     BitSetAndTakenRelaxed,
     SetSkippedWithoutFence,
     TakenWithoutFence,
+    /// A watched source is let go, and not looked at after its bit is cleared.
+    LetGoWithoutLook,
 }
 
 impl Fault {
@@ -56,6 +58,8 @@ enum Scenario {
     Lanes(&'static str),
     /// Ready bits: so many peers with so many items each.
     Peers(usize, usize),
+    /// One peer with two items, watched until the first has come.
+    Watched,
 }
 
 use Fault::*;
@@ -65,12 +69,13 @@ const DD: Scenario = Scenario::Lanes("dd");
 const C_STOP: Scenario = Scenario::Lanes("cs");
 const TWO_PEERS: Scenario = Scenario::Peers(2, 1);
 const PEER_TWICE: Scenario = Scenario::Peers(1, 2);
+const WATCHED: Scenario = Scenario::Watched;
 
 const DEADLOCK: &str = "deadlock";
 const RACE: &str = "Causality violation";
 
 /// What must pass, and what must fail with which words of loom.
-const CASES: [(Fault, Scenario, Option<&str>); 22] = [
+const CASES: [(Fault, Scenario, Option<&str>); 24] = [
     (None, CD, Option::None),
     (None, DD, Option::None),
     (None, C_STOP, Option::None),
@@ -93,6 +98,8 @@ const CASES: [(Fault, Scenario, Option<&str>); 22] = [
     (BitSetAndTakenRelaxed, TWO_PEERS, Some(DEADLOCK)),
     (SetSkippedWithoutFence, PEER_TWICE, Some(DEADLOCK)),
     (TakenWithoutFence, PEER_TWICE, Some(DEADLOCK)),
+    (None, WATCHED, Option::None),
+    (LetGoWithoutLook, WATCHED, Some(DEADLOCK)),
 ];
 
 #[test]
@@ -131,6 +138,7 @@ fn one_in_a_child() {
     check(3, move || match scenario {
         Scenario::Lanes(letters) => lanes(fault, letters),
         Scenario::Peers(peers, items) => ready_bits(fault, peers, items),
+        Scenario::Watched => watched(fault),
     });
 }
 
@@ -383,6 +391,42 @@ fn ready_bits(fault: Fault, peers: usize, items: usize) {
         move || sleep_over_bits(fault, peers, items, &shared),
         pushers,
     );
+}
+
+fn watched(fault: Fault) {
+    let shared = Arc::new(Peers::default());
+    let pusher = {
+        let shared = Arc::clone(&shared);
+        Box::new(move |owner: &Thread| {
+            for _ in 0..2 {
+                shared.rings[0].push(fault, 7);
+                shared.set(fault, 0);
+                shared.bell.ring(fault, owner);
+            }
+        }) as Pusher
+    };
+    run(move || sleep_over_watched(fault, &shared), vec![pusher]);
+}
+
+/// Looks at the ring whatever the bit says, until the first item has come; then lets go of it.
+fn sleep_over_watched(fault: Fault, shared: &Peers) {
+    let (ring, mut head) = (&shared.rings[0], 0);
+    while ring.drain(fault, &mut head) == 0 {
+        shared.bell.sleep_unless(fault, || ring.waits(fault, head));
+    }
+    let mut look = fault != LetGoWithoutLook;
+    shared.take(fault);
+    while head < 2 {
+        if look {
+            ring.drain(fault, &mut head);
+        }
+        look = shared.take(fault) != 0;
+        if head < 2 && !look {
+            shared
+                .bell
+                .sleep_unless(fault, || shared.ready.load(Ordering::Acquire) != 0);
+        }
+    }
 }
 
 fn sleep_over_bits(fault: Fault, peers: usize, items: usize, shared: &Peers) {

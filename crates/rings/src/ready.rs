@@ -97,6 +97,32 @@ impl ReadyWords {
         bits
     }
 
+    /// The bits of one word, left as they are (an Acquire load).
+    ///
+    /// A bit that stays set spares its source the read-modify-write, and both sides the cache line.
+    /// Whoever leaves it looks at what the source publishes by other means, the second look before a
+    /// sleep included, and [`clear`](ReadyWords::clear)s it before it stops to.
+    ///
+    /// # Panics
+    ///
+    /// If `word` is out of range.
+    #[inline]
+    pub fn look(&self, word: usize) -> u64 {
+        self.word(word).load(Ordering::Acquire)
+    }
+
+    /// Clears bits of one word that were seen by [`look`](ReadyWords::look). Each of these sources
+    /// must be looked at once more, after this.
+    ///
+    /// # Panics
+    ///
+    /// If `word` is out of range.
+    pub fn clear(&self, word: usize, bits: u64) {
+        self.word(word).fetch_and(!bits, Ordering::AcqRel);
+        // Partner: the fence of `set`.
+        fence(Ordering::SeqCst);
+    }
+
     /// Number of words.
     pub fn words(&self) -> usize {
         self.words
@@ -142,15 +168,19 @@ mod tests {
         #[test]
         fn the_words_hold_exactly_the_bits_set_and_not_taken(
             bits in 1..3_000usize,
-            ops in proptest::collection::vec((any::<bool>(), any::<usize>()), 1..200),
+            ops in proptest::collection::vec((0..3_u8, any::<usize>()), 1..200),
         ) {
             let ready = ReadyWords::new(bits);
             let mut model = BTreeSet::new();
             prop_assert_eq!(ready.words(), bits.div_ceil(64));
-            for (set, number) in ops {
-                if set {
-                    ready.set(number % bits);
-                    model.insert(number % bits);
+            for (op, number) in ops {
+                let bit = number % bits;
+                if op == 0 {
+                    ready.set(bit);
+                    model.insert(bit);
+                } else if op == 1 {
+                    prop_assert_eq!(ready.look(bit / 64) >> (bit % 64) & 1 == 1, model.remove(&bit));
+                    ready.clear(bit / 64, 1 << (bit % 64));
                 } else {
                     let word = number % ready.words();
                     let taken = ready.take(word);

@@ -164,6 +164,58 @@ fn wakes_for_peers(peers: usize, items: u32, preemptions: usize, with_one_fence:
     });
 }
 
+/// A peer whose bit stays set: its ring is looked at instead, until the bit is cleared after the first
+/// item; from then on the bit tells again.
+#[test]
+fn a_peer_that_is_watched_and_then_not_any_more_is_not_lost() {
+    check(3, || {
+        let shared = Arc::new((ReadyWords::new(64), Doorbell::new()));
+        let owner = thread::current();
+        let (mut sender, mut receiver) = spsc::starting_at(2, START);
+        let pusher = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let (ready, doorbell) = &*shared;
+                for value in 0..2 {
+                    sender.push(value).unwrap();
+                    wake(&owner, ready.set_and_ring(0, doorbell));
+                }
+                (sender, shared) // Dropped after the join, as above.
+            })
+        };
+        let (ready, doorbell) = &*shared;
+        let (mut popped, mut watched) = (0, true);
+        loop {
+            if ready.look(0) != 0 && !watched {
+                ready.clear(0, 1);
+            }
+            while let Some(value) = receiver.pop() {
+                assert_eq!(value, popped);
+                popped += 1;
+            }
+            if popped == 2 {
+                break;
+            }
+            if watched && popped == 1 {
+                watched = false;
+                ready.clear(0, 1);
+                continue; // Looks once more.
+            }
+            doorbell.announce();
+            let news = if watched {
+                !receiver.is_empty()
+            } else {
+                ready.look(0) != 0
+            };
+            if !news {
+                thread::park();
+            }
+            doorbell.disarm();
+        }
+        let _ends = pusher.join().unwrap();
+    });
+}
+
 #[test]
 fn a_ready_bit_set_while_set_is_not_lost() {
     wakes_for_peers(1, 2, 3, false);

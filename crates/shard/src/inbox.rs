@@ -5,8 +5,9 @@
 //! | control | closes whose fence opened, the inbox ring, the mesh control ring of each peer |
 //! | data | the inbox ring (acks), grants, the mesh data ring of each peer, the ring of each producer |
 //!
-//! A data source is in `sources` while it may hold something. Ready bits put it there, and only a look
-//! that finds it empty takes it out; what was published after that look has set the bit again.
+//! A data source is in `sources` while it may hold something. Ready bits put it there (or a look at its
+//! ring: `watched.rs`), and only a look that finds it empty takes it out; what was published after that
+//! look is found by the next one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::mesh::{CONTROL, DATA, FromPeer, PeerData};
 use crate::port::{Control, Data, Publish, Shared, Stamped};
 use crate::producer_port::Popped;
 use crate::producers::Producers;
+use crate::watched::Watched;
 
 /// Items of one source in a row (A1.4).
 const VISIT_ITEMS: u32 = 16;
@@ -29,6 +31,7 @@ pub(crate) struct Inbox {
     lanes: PriorityReceiver<Stamped, Data>,
     peers: Vec<Option<FromPeer>>,
     pub(crate) producers: Producers,
+    watched: Watched,
     credit: Credit,
     /// Data sources that may hold something, the one that is served first.
     sources: VecDeque<Source>,
@@ -103,6 +106,7 @@ impl Inbox {
             peer_listed: vec![false; peers.len()],
             peers,
             producers: Producers::default(),
+            watched: Watched::default(),
             credit: Credit::new(),
             sources: VecDeque::new(),
             visit: VISIT_ITEMS,
@@ -123,18 +127,19 @@ impl Inbox {
         let Inbox {
             shared,
             producers,
+            watched,
             sources,
             grants,
             peer_listed,
             control_peers,
             ..
         } = self;
-        shared.publishes.take(producers.used(), |slot| {
-            if producers.activate(slot) {
-                sources.push_back(Source::Producer(slot));
-            }
+        watched.look(&shared.publishes, producers, |slot| {
+            sources.push_back(Source::Producer(slot));
         });
-        producers.release_held(|slot| sources.push_back(Source::Producer(slot)));
+        if producers.any_held() {
+            producers.release_held(|slot| sources.push_back(Source::Producer(slot)));
+        }
         let granted = grants.len();
         shared
             .grants
@@ -219,7 +224,7 @@ impl Inbox {
             || !self.sources.is_empty()
             || !self.opened.is_empty()
             || !self.control_peers.is_empty()
-            || self.shared.publishes.any(self.producers.used())
+            || self.watched.any(&self.shared.publishes, &self.producers)
             || self.shared.grants.any(self.consumers_used)
             || (self.peers.len() > 1 && self.shared.mesh.iter().any(|words| words.any()))
     }

@@ -28,6 +28,7 @@ mod producer_port;
 mod producers;
 mod requests;
 mod routes;
+mod watched;
 
 mod idle;
 mod watch;

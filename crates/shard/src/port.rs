@@ -370,6 +370,7 @@ pub(crate) struct ReadyBits {
 
 /// Bits per group: what `ReadyWords` keeps on one cache line pair.
 const GROUP_BITS: usize = 1_024;
+const GROUP_WORDS: usize = GROUP_BITS / 64;
 
 impl ReadyBits {
     pub(crate) fn new(bits: usize) -> ReadyBits {
@@ -386,6 +387,21 @@ impl ReadyBits {
             Some(group) => group.set_and_ring(bit % GROUP_BITS, doorbell),
             None => Wake::NotNeeded,
         }
+    }
+
+    /// Words that hold so many bits.
+    pub(crate) fn words_of(bits: usize) -> usize {
+        bits.div_ceil(64)
+    }
+
+    /// The bits of one word, left as they are; see [`ReadyWords::look`].
+    pub(crate) fn look(&self, word: usize) -> u64 {
+        self.groups[word / GROUP_WORDS].look(word % GROUP_WORDS)
+    }
+
+    /// Clears bits of one word; see [`ReadyWords::clear`].
+    pub(crate) fn clear(&self, word: usize, bits: u64) {
+        self.groups[word / GROUP_WORDS].clear(word % GROUP_WORDS, bits);
     }
 
     /// Whether any of the first `used` bits is set.

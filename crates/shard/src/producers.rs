@@ -130,6 +130,15 @@ impl Producers {
             .is_some_and(|port| port.held || port.len() > 0)
     }
 
+    /// Whether a handle has published something that can be offered to the core.
+    #[inline]
+    pub(crate) fn has_published(&self, slot: u32) -> bool {
+        match self.ports.get(slot as usize) {
+            Some(Some(port)) => port.id.is_some() && !port.held && port.len() > 0,
+            _ => false,
+        }
+    }
+
     /// Takes an entry that a handler forwarded; false if its producer is gone.
     pub(crate) fn enqueue(&mut self, forwarded: Forwarded) -> Result<(), Forwarded> {
         match self.port_of(forwarded.producer) {

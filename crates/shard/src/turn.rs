@@ -94,8 +94,11 @@ impl Shard {
         self.step_stop(now);
         self.watch.record(now.mono_ns, credit, work);
         let items = work.items();
-        // What was held back may fit after the trims of this turn.
-        let more = self.broker.has_work()
+        // What the core was told behind its tick has consequences, as it may have of an answer of the
+        // disk, and what was held back may fit after the trims of this turn.
+        let told_late = work.handled > 0 || work.written_bytes > 0 || work.completions > 0;
+        let more = told_late
+            || self.broker.has_work()
             || self.stop.as_ref().is_some_and(Stop::wants_turn)
             || (items > 0 && self.inbox.producers.any_held());
         Work {
@@ -109,7 +112,8 @@ impl Shard {
     pub(crate) fn run(&mut self) {
         while !self.is_stopped() {
             let work = self.turn();
-            if work.items == 0 && !work.more {
+            // Not a whole turn to find that there is nothing: the next message would wait for its end.
+            if !work.more && !self.has_work() {
                 self.idle(work.next_deadline_ns);
             }
         }

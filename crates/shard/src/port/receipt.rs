@@ -46,10 +46,17 @@ pub enum ReceiptState {
 
 /// The answers of 256 consecutive sequences of one producer: written by the shard, read by receipts,
 /// no message in between. Used again once its `Arc` is unique ([`ReceiptPage::reset`]).
+///
+/// An answer counts only with the number of the page's present use, so that a reset writes no slot: the
+/// lines of answers that nobody reads stay in the shard's cache.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct ReceiptPage {
     slots: [ReceiptSlot; RECEIPTS_PER_PAGE],
+    /// Number of the present use, in the bits above an answer's code.
+    uses: u32,
+    /// Some answer of this use is not `Stored`.
+    failed: AtomicBool,
     waiting: AtomicBool,
     wakers: OnceLock<Box<[AtomicWaker]>>,
     /// Of the producer whose sequences these are.
@@ -63,10 +70,13 @@ struct ReceiptSlot {
     entry: AtomicU64,
 }
 
-const PENDING: u32 = 0;
+/// Bits of an answer's code in the state of its slot.
+const CODE_BITS: u32 = 8;
+
 const STORED: u32 = 1;
 const UNKNOWN: u32 = 2;
 const REFUSED: u32 = 3;
+const REFUSED_LAST: u32 = REFUSED + REFUSALS.len() as u32 - 1;
 const REFUSALS: [Refusal; 4] = [
     Refusal::DiskFull,
     Refusal::Poisoned,
@@ -80,6 +90,8 @@ impl ReceiptPage {
     pub fn new(producer: Arc<ProducerSignal>) -> ReceiptPage {
         ReceiptPage {
             slots: std::array::from_fn(|_| ReceiptSlot::default()),
+            uses: 0,
+            failed: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             wakers: OnceLock::new(),
             producer,
@@ -90,10 +102,10 @@ impl ReceiptPage {
     /// `Pending` it stays, but for one case: [`ReceiptState::Unknown`] of an engine that just ended.
     #[must_use]
     pub fn get(&self, index: u8) -> ReceiptState {
-        match self.slots[usize::from(index)].read() {
+        match self.read(index) {
             // The shard says `Closed` last: what is pending then never gets an answer.
             ReceiptState::Pending if self.producer.state() == ProducerState::Closed => {
-                match self.slots[usize::from(index)].read() {
+                match self.read(index) {
                     ReceiptState::Pending => ReceiptState::Unknown,
                     answer => answer,
                 }
@@ -120,19 +132,30 @@ impl ReceiptPage {
         self.get(index)
     }
 
+    /// Whether no answer so far, nor any that is missing for good, says that something was not stored.
+    #[must_use]
+    pub fn no_failure(&self) -> bool {
+        !self.failed.load(Ordering::Acquire) && self.producer.state() != ProducerState::Closed
+    }
+
     /// Every answer pending again, for the next 256 sequences of the same producer.
     pub fn reset(&mut self) {
-        for slot in &mut self.slots {
-            *slot.state.get_mut() = PENDING;
-        }
-        *self.waiting.get_mut() = false;
-        for waker in self.wakers.get_mut().into_iter().flatten() {
-            waker.take();
+        // A slot that keeps the number of an earlier use is pending. It wraps after 2^24 uses, each of
+        // which answers every slot: no answer is that old.
+        self.uses = self.uses.wrapping_add(1 << CODE_BITS);
+        *self.failed.get_mut() = false;
+        if std::mem::take(self.waiting.get_mut()) {
+            for waker in self.wakers.get_mut().into_iter().flatten() {
+                waker.take();
+            }
         }
     }
 
     /// Answers `count` sequences from `first` on. Positions of stored entries are consecutive.
     pub(crate) fn complete(&self, first: usize, count: usize, outcome: Outcome) {
+        if !matches!(outcome, Outcome::Stored(_)) {
+            self.failed.store(true, Ordering::Release);
+        }
         for (i, slot) in self.slots[first..first + count].iter().enumerate() {
             let state = match outcome {
                 Outcome::Stored(position) => {
@@ -147,7 +170,23 @@ impl ReceiptPage {
                     REFUSED + u32::try_from(code.unwrap_or(0)).unwrap_or(0)
                 }
             };
-            slot.state.store(state, Ordering::Release);
+            slot.state.store(self.uses | state, Ordering::Release);
+        }
+    }
+
+    fn read(&self, index: u8) -> ReceiptState {
+        let slot = &self.slots[usize::from(index)];
+        // Its code alone is left if the number is that of this use.
+        match slot.state.load(Ordering::Acquire) ^ self.uses {
+            STORED => ReceiptState::Stored(Position {
+                ledger: slot.ledger.load(Ordering::Relaxed),
+                entry: slot.entry.load(Ordering::Relaxed),
+            }),
+            UNKNOWN => ReceiptState::Unknown,
+            refused @ REFUSED..=REFUSED_LAST => {
+                ReceiptState::Refused(REFUSALS[(refused - REFUSED) as usize])
+            }
+            _ => ReceiptState::Pending,
         }
     }
 
@@ -161,20 +200,6 @@ impl ReceiptPage {
             wakers[first..first + count]
                 .iter()
                 .for_each(AtomicWaker::wake);
-        }
-    }
-}
-
-impl ReceiptSlot {
-    fn read(&self) -> ReceiptState {
-        match self.state.load(Ordering::Acquire) {
-            PENDING => ReceiptState::Pending,
-            STORED => ReceiptState::Stored(Position {
-                ledger: self.ledger.load(Ordering::Relaxed),
-                entry: self.entry.load(Ordering::Relaxed),
-            }),
-            UNKNOWN => ReceiptState::Unknown,
-            refused => ReceiptState::Refused(REFUSALS[(refused - REFUSED) as usize]),
         }
     }
 }
@@ -276,7 +301,12 @@ mod tests {
     fn a_page_that_is_reset_is_as_new() {
         let mut page = page();
         page.complete(0, 256, Outcome::Unknown);
+        assert!(!page.no_failure());
         page.reset();
+        assert!(page.no_failure());
         assert!((0..=255).all(|i| page.get(i) == ReceiptState::Pending));
+        page.complete(7, 1, Outcome::Refused(Refusal::Closed));
+        assert_eq!(page.get(6), ReceiptState::Pending);
+        assert_eq!(page.get(7), ReceiptState::Refused(Refusal::Closed));
     }
 }

@@ -139,6 +139,11 @@ impl Shelf {
                 segment,
                 offset,
                 buffer,
+            }
+            | DiskOpKind::Commit {
+                segment,
+                offset,
+                buffer,
             } => {
                 if let Some(files) = &mut self.files {
                     let file = files.get_mut(&segment).expect("made before");

@@ -30,6 +30,11 @@ impl Files {
                 segment,
                 offset,
                 buffer,
+            }
+            | DiskOpKind::Commit {
+                segment,
+                offset,
+                buffer,
             } => {
                 let file = self
                     .0
@@ -79,6 +84,11 @@ impl Files {
     /// The first `pages` pages of a write, as a crash in the middle of it leaves them.
     pub(crate) fn tear(&mut self, op: &DiskOp, pages: usize) {
         if let DiskOpKind::Write {
+            segment,
+            offset,
+            buffer,
+        }
+        | DiskOpKind::Commit {
             segment,
             offset,
             buffer,
@@ -229,7 +239,7 @@ fn set(file: &mut [u8], at: usize, value: u8) {
 }
 
 fn seal_range(file: &mut [u8], crc_at: usize, from: usize, to: usize) {
-    let crc = crc32c::crc32c(&file[from..to]);
+    let crc = crc_fast::crc32_iscsi(&file[from..to]);
     put(file, crc_at, crc);
 }
 

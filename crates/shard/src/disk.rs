@@ -1,7 +1,7 @@
 //! Carries out what the log and the metadata ask of the disk, and says how it ended.
 //!
-//! Writes are done inline and answered at once (`spec/runtime.md` 3.4); reads and syncs go to the
-//! driver, file work and metadata to the I/O pool. Buffers change hands without copying.
+//! Writes are done inline and answered at once (`spec/runtime.md` 3.4); commits, reads and syncs go to
+//! the driver, file work and metadata to the I/O pool. Buffers change hands without copying.
 
 use std::collections::VecDeque;
 use std::io;
@@ -60,12 +60,23 @@ struct Flight {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
+    Commit,
     Sync,
     Read,
     /// When it is done, the file is opened: it may be written at any time from then on.
     Make(SegmentId),
     Task,
     Meta,
+}
+
+/// Kinds of operations in flight, as far as the idle policy cares.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct InFlight {
+    /// Something that a thread of ours or of the ring carries out until it is durable.
+    pub(crate) sync: bool,
+    /// A commit that the ring's kernel side carries out.
+    pub(crate) commit: bool,
+    pub(crate) reads: bool,
 }
 
 /// What the core is told.
@@ -130,6 +141,23 @@ impl DiskSide {
                     buffer: Some(buffer),
                 }));
                 return;
+            }
+            DiskOpKind::Commit {
+                segment,
+                offset,
+                buffer,
+            } => {
+                counters.increment(Counter::DiskWrites);
+                counters.increment(Counter::DiskSyncs);
+                let (file, memory) = (FileId(segment.0), memory_of(buffer));
+                (
+                    Kind::Commit,
+                    Op::Commit {
+                        file,
+                        offset,
+                        memory,
+                    },
+                )
             }
             DiskOpKind::Sync { segment } => {
                 counters.increment(Counter::DiskSyncs);
@@ -302,14 +330,15 @@ impl DiskSide {
         }
     }
 
-    /// Whether a sync is in flight; and reads.
-    pub(crate) fn in_flight(&self) -> (bool, bool) {
-        self.files.as_ref().map_or((false, false), |files| {
-            (
-                files.disk.sync_in_flight(),
-                files.disk.reads_in_flight() > 0,
-            )
-        })
+    /// What is in flight that a sleep would wait for.
+    pub(crate) fn in_flight(&self) -> InFlight {
+        self.files
+            .as_ref()
+            .map_or(InFlight::default(), |files| InFlight {
+                sync: files.disk.sync_in_flight(),
+                commit: files.disk.commit_in_flight(),
+                reads: files.disk.reads_in_flight() > 0,
+            })
     }
 
     /// What the driver counted since the last call: enters, overflows, short reads.
@@ -416,7 +445,7 @@ impl DiskSide {
         self.free.push(user as u32);
         let took_ns = now_ns.saturating_sub(submitted_ns);
         match kind {
-            Kind::Sync => metrics.sync.record(took_ns),
+            Kind::Commit | Kind::Sync => metrics.sync.record(took_ns),
             Kind::Read => metrics.read.record(took_ns),
             _ => {}
         }
@@ -445,11 +474,14 @@ impl DiskSide {
                     .open_file(FileId(segment.0), &path, access, true)
                     .map(|()| bytes)
             }),
-            Kind::Sync | Kind::Task => result,
+            Kind::Commit | Kind::Sync | Kind::Task => result,
         };
         match &result {
             Ok(bytes) if kind == Kind::Read => {
                 metrics.counters.add(Counter::BytesRead, *bytes as u64);
+            }
+            Ok(bytes) if kind == Kind::Commit => {
+                metrics.counters.add(Counter::BytesWritten, *bytes as u64);
             }
             Ok(_) => {}
             Err(_) => metrics.counters.increment(Counter::DiskErrors),

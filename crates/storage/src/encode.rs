@@ -46,16 +46,18 @@ impl BlockPlan {
 /// What a block came to.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Laid {
+    /// Length of the block, whole pages.
+    pub(crate) bytes: usize,
     pub(crate) entries: u64,
     pub(crate) body_bytes: u64,
     pub(crate) crc: u32,
 }
 
 /// Lays out `batch`: records, then a part of a checkpoint, then entries. The entries' blocks are
-/// frozen. Their spots are set, and the footer learns of them. `buffer` is long enough and is cut
-/// to the block's length.
+/// frozen. Their spots are set, and the footer learns of them. `block` is long enough; the result
+/// says how much of it is used.
 pub(crate) fn encode_block(
-    buffer: &mut PageBuf,
+    block: &mut [u8],
     plan: &BlockPlan,
     batch: &Batch,
     topics: &mut [Topic],
@@ -64,7 +66,7 @@ pub(crate) fn encode_block(
     footer: &mut FooterBuilder,
 ) -> Laid {
     let mut out = Out {
-        bytes: buffer.as_mut_slice(),
+        bytes: block,
         at: BLOCK_HEADER_BYTES,
     };
     let mut sections = batch.cursor_sections + plan.part_sections;
@@ -98,9 +100,9 @@ pub(crate) fn encode_block(
         }
     }
     let used = out.at;
-    buffer.set_len(pages(used) * PAGE_BYTES);
+    laid.bytes = pages(used) * PAGE_BYTES;
     let header = plan.header(BlockKind::Commit, used, sections);
-    laid.crc = header.seal(buffer.as_mut_slice());
+    laid.crc = header.seal(&mut block[..laid.bytes]);
     laid
 }
 

@@ -102,7 +102,7 @@ pub(crate) fn encode_entry(out: &mut [u8], meta: &EntryMeta, epoch: u32, body: &
     header[56..60].copy_from_slice(&meta.key_hash.to_le_bytes());
     header[60..64].copy_from_slice(&[0; 4]);
     rest.copy_from_slice(body);
-    let crc = crc32c::crc32c(&out[4..]);
+    let crc = crc_fast::crc32_iscsi(&out[4..]);
     out[0..4].copy_from_slice(&crc.to_le_bytes());
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn decode_entry(bytes: &[u8]) -> Option<StoredEntry> {
     let body_bytes = u32_at(4);
     let end = ENTRY_HEADER_BYTES.checked_add(usize::try_from(body_bytes).ok()?)?;
     let covered = bytes.get(4..end)?;
-    if crc32c::crc32c(covered) != u32_at(0) {
+    if crc_fast::crc32_iscsi(covered) != u32_at(0) {
         return None;
     }
     let meta = EntryMeta {

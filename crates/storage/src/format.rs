@@ -139,7 +139,7 @@ impl BlockHeader {
         put_u32(block, 76, self.page);
         put_u32(block, 80, self.sections);
         put_u32(block, 84, 0);
-        let crc = crc32c::crc32c(&block[8..used]);
+        let crc = crc_fast::crc32_iscsi(&block[8..used]);
         put_u32(block, 4, crc);
         crc
     }
@@ -184,7 +184,7 @@ impl BlockHeader {
     pub(crate) fn is_intact(&self, block: &[u8]) -> bool {
         block
             .get(8..self.used as usize)
-            .is_some_and(|bytes| crc32c::crc32c(bytes) == self.crc)
+            .is_some_and(|bytes| crc_fast::crc32_iscsi(bytes) == self.crc)
     }
 
     /// The sections of an intact block.
@@ -263,13 +263,13 @@ impl SegmentHeader {
         put_u64(page, 32, self.segment);
         put_u64(page, 40, self.bytes);
         put_u64(page, 48, self.block_bytes_max);
-        let crc = crc32c::crc32c(&page[8..SMALL_BYTES]);
+        let crc = crc_fast::crc32_iscsi(&page[8..SMALL_BYTES]);
         put_u32(page, 4, crc);
     }
 
     pub(crate) fn decode(page: &[u8]) -> Option<SegmentHeader> {
         let mut r = Reader::new(page.get(..SMALL_BYTES)?);
-        if r.u32()? != SEGMENT_MAGIC || r.u32()? != crc32c::crc32c(&page[8..SMALL_BYTES]) {
+        if r.u32()? != SEGMENT_MAGIC || r.u32()? != crc_fast::crc32_iscsi(&page[8..SMALL_BYTES]) {
             return None;
         }
         if r.u32()? != u32::from(VERSION) {
@@ -312,13 +312,13 @@ impl Trailer {
         put_u32(page, 36, self.pages);
         put_u32(page, 40, self.crc);
         put_u64(page, 48, self.seq);
-        let crc = crc32c::crc32c(&page[8..SMALL_BYTES]);
+        let crc = crc_fast::crc32_iscsi(&page[8..SMALL_BYTES]);
         put_u32(page, 4, crc);
     }
 
     pub(crate) fn decode(page: &[u8]) -> Option<Trailer> {
         let mut r = Reader::new(page.get(..SMALL_BYTES)?);
-        if r.u32()? != TRAILER_MAGIC || r.u32()? != crc32c::crc32c(&page[8..SMALL_BYTES]) {
+        if r.u32()? != TRAILER_MAGIC || r.u32()? != crc_fast::crc32_iscsi(&page[8..SMALL_BYTES]) {
             return None;
         }
         let (log_id, segment, at, pages, crc) = (r.u128()?, r.u64()?, r.u32()?, r.u32()?, r.u32()?);

@@ -160,6 +160,11 @@ impl Log {
     /// Opens a topic. If the log was recovered, its stored entries and cursors are attached; they
     /// stay in their ledgers, the first append opens a new one. A key is open at most once.
     pub fn open_topic(&mut self, key: TopicKey, durability: Durability) -> TopicSlot {
+        if durability == Durability::Written
+            && let Some(store) = &mut self.store
+        {
+            store.write_inline(self.options.slice_bytes);
+        }
         let slot = match self.free_slots.pop() {
             Some(slot) => {
                 let topic = &mut self.topics[slot as usize];

@@ -33,6 +33,16 @@ pub enum DiskOpKind {
         /// What to write: the whole window.
         buffer: PageBuf,
     },
+    /// Write `buffer` (whole pages) at `offset` and make it durable, past the page cache where that
+    /// can be had. Not inline. All of it or an error; the buffer comes back.
+    Commit {
+        /// Segment written to.
+        segment: SegmentId,
+        /// Byte offset in its file.
+        offset: u64,
+        /// What to write: the whole window.
+        buffer: PageBuf,
+    },
     /// `fdatasync`. Never repeated after an error (`spec/runtime.md` 3.10).
     Sync {
         /// Segment to sync.
@@ -103,7 +113,7 @@ pub struct DiskDone {
     pub id: u64,
     /// Bytes written or read (0 for the others), or the error.
     pub result: Result<usize, DiskError>,
-    /// The buffer of a Write or Read, and of a Create or Recycle the header's if it is at hand.
+    /// The buffer of a Write, Commit or Read, and of a Create or Recycle the header's if it is at hand.
     pub buffer: Option<PageBuf>,
 }
 

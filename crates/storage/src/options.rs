@@ -13,7 +13,12 @@ pub struct Options {
     pub read_buffer_bytes: u32,
     /// Bound on what is appended to durable topics and not yet as durable as promised.
     pub gather_bytes_max: u64,
-    /// Size at which a commit block is cut, and longest write per turn.
+    /// Size at which a commit block is cut.
+    pub block_bytes: u32,
+    /// Blocks gathered while a commit is in flight become durable with one write of at most this,
+    /// unless one block is longer.
+    pub commit_bytes: u32,
+    /// Longest inline write per turn; with `written` topics blocks are cut at that size too.
     pub slice_bytes: u32,
     /// Ready or coming segments to keep: one for the next roll, one for emergencies.
     pub spares_min: u32,
@@ -41,6 +46,8 @@ impl Default for Options {
             read_buffers: 64,
             read_buffer_bytes: 256 << 10,
             gather_bytes_max: 8 << 20,
+            block_bytes: 256 << 10,
+            commit_bytes: 2 << 20,
             slice_bytes: 64 << 10,
             spares_min: 2,
             spares_max: 8,

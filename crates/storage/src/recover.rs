@@ -169,15 +169,22 @@ fn check_options(options: &Options) -> Result<(), RecoverError> {
     }
     if !options.segment_bytes.is_multiple_of(page)
         || !u64::from(options.slice_bytes).is_multiple_of(page)
+        || !u64::from(options.block_bytes).is_multiple_of(page)
+        || !u64::from(options.commit_bytes).is_multiple_of(page)
         || !u64::from(options.read_buffer_bytes).is_multiple_of(page)
     {
         return Err(RecoverError::Options(
-            "segment_bytes, slice_bytes and read_buffer_bytes must be multiples of 4 KiB",
+            "lengths of segments, blocks, commits, slices and read buffers must be multiples of 4 KiB",
         ));
     }
-    if options.slice_bytes == 0 || options.read_buffer_bytes == 0 || options.read_buffers == 0 {
+    let lengths = [
+        options.block_bytes,
+        options.slice_bytes,
+        options.read_buffer_bytes,
+    ];
+    if lengths.contains(&0) || options.read_buffers == 0 {
         return Err(RecoverError::Options(
-            "slices and read buffers must not be empty",
+            "blocks, slices and read buffers must not be empty",
         ));
     }
     if options.spares_min < 2 || options.spares_max < options.spares_min {

@@ -19,7 +19,7 @@ use crate::notify::Notifier;
 use crate::op::{Completion, FileId, FileTask, Op, RawDone};
 use crate::pool::{IoPool, Port};
 use crate::probe::{Backend, DiskPlan, DiskReport};
-use crate::table::{Flight, Kind, OpTable, Reading};
+use crate::table::{Committing, Flight, Kind, OpTable, Reading};
 use crate::tasks::TaskWork;
 use crate::uring::{CQ_ENTRIES, Uring};
 
@@ -27,7 +27,7 @@ use crate::uring::{CQ_ENTRIES, Uring};
 /// cannot overflow (runtime 1.3).
 const IN_FLIGHT_MAX: usize = CQ_ENTRIES as usize;
 
-/// Reads, syncs and file work of one shard. Made and used on the shard's thread.
+/// Reads, commits, syncs and file work of one shard. Made and used on the shard's thread.
 ///
 /// ```compile_fail,E0277
 /// fn can_move_to_another_thread<T: Send>() {}
@@ -66,13 +66,13 @@ pub struct DiskStats {
     pub reads_in_flight: usize,
     /// Bytes those reads ask for.
     pub read_bytes_in_flight: usize,
-    /// Syncs in flight.
+    /// Syncs in flight, commits included.
     pub syncs_in_flight: usize,
     /// Enters of the ring.
     pub enters_total: u64,
     /// Enters that took fewer entries than were queued.
     pub short_submits_total: u64,
-    /// Reads that came back short and went on.
+    /// Reads and commits that came back short and went on.
     pub short_reads_total: u64,
     /// Tries repeated after EINTR, EAGAIN or a refused way of reading.
     pub retries_total: u64,
@@ -190,6 +190,25 @@ impl Disk {
                 };
                 let mode = file.way(direct, &memory, offset, len);
                 let kind = Kind::Read(Reading::new(offset, len, mode));
+                self.table.insert(Flight {
+                    user,
+                    file: Some(file),
+                    memory: Some(memory),
+                    kind,
+                })
+            }
+            Op::Commit {
+                file,
+                offset,
+                memory,
+            } => {
+                let Some(file) = self.files.get(&file).cloned() else {
+                    self.refuse(user, Some(memory));
+                    return Ok(());
+                };
+                let len = memory.len();
+                let mode = file.way(true, &memory, offset, len);
+                let kind = Kind::Commit(Committing::new(offset, len, mode));
                 self.table.insert(Flight {
                     user,
                     file: Some(file),
@@ -315,10 +334,18 @@ impl Disk {
         self.table.in_flight() + self.refused.len()
     }
 
-    /// Whether a sync is in flight: then an adaptive shard does not spin (runtime 7.4).
+    /// Whether something is in flight whose thread, the ring's worker or one of the pool, needs a CPU
+    /// until it is durable: then an adaptive shard does not spin (runtime 7.4).
     #[must_use]
     pub fn sync_in_flight(&self) -> bool {
-        self.table.syncs > 0
+        let pool_commits = matches!(self.driver, Driver::Pread) && self.table.commits > 0;
+        self.table.syncs > 0 || pool_commits
+    }
+
+    /// Whether a commit of the ring is in flight, which needs no thread of ours to end.
+    #[must_use]
+    pub fn commit_in_flight(&self) -> bool {
+        matches!(self.driver, Driver::Uring(_)) && self.table.commits > 0
     }
 
     /// Whether reads are in flight, which lengthens the spin (runtime 7.2).
@@ -333,7 +360,7 @@ impl Disk {
             in_flight: self.in_flight(),
             reads_in_flight: self.table.reads,
             read_bytes_in_flight: self.table.read_bytes,
-            syncs_in_flight: self.table.syncs,
+            syncs_in_flight: self.table.syncs + self.table.commits,
             short_reads_total: self.table.short_reads,
             retries_total: self.table.retries,
             stale_total: self.stale,

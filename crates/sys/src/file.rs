@@ -63,7 +63,7 @@ impl SegmentFile {
             effect("create", path);
         }
         let (direct, mode) = if direct {
-            open_direct(path)?
+            open_direct(path, access)?
         } else {
             (None, ReadMode::Buffered)
         };
@@ -205,6 +205,31 @@ impl SegmentFile {
         check_size(unsafe { libc::preadv2(fd, &raw const piece, 1, offset, flags) })
     }
 
+    /// One try of a write that is durable when it returns, blocking: what a pool thread does.
+    pub(crate) fn commit_once(&self, mode: ReadMode, at: u64, bytes: &[u8]) -> io::Result<usize> {
+        let (fd, flags) = self.commit_target(mode);
+        let piece = libc::iovec {
+            iov_base: bytes.as_ptr().cast_mut().cast(),
+            iov_len: bytes.len(),
+        };
+        let offset = libc::off_t::try_from(at).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: the one iovec covers exactly `bytes`, which the call only reads.
+        check_size(unsafe { libc::pwritev2(fd, &raw const piece, 1, offset, flags) })
+    }
+
+    /// The descriptor and the flags of a durable write.
+    pub(crate) fn commit_target(&self, mode: ReadMode) -> (RawFd, i32) {
+        match (mode, &self.direct) {
+            (ReadMode::Direct, Some(direct)) => (direct.as_raw_fd(), libc::RWF_DSYNC),
+            _ => (self.buffered.as_raw_fd(), libc::RWF_DSYNC),
+        }
+    }
+
+    /// Tells of a durable write that has ended well, for tests of the order of effects.
+    pub(crate) fn committed(&self) {
+        effect("commit", &self.path);
+    }
+
     /// Drops the clean pages of the file from the page cache.
     pub(crate) fn forget(&self) -> io::Result<()> {
         // SAFETY: fadvise takes integers and an open descriptor.
@@ -232,9 +257,12 @@ fn faulty_write(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
 }
 
 /// The second descriptor, for O_DIRECT; EINVAL and the like mean the file system has none.
-fn open_direct(path: &Path) -> io::Result<(Option<File>, ReadMode)> {
+fn open_direct(path: &Path, access: Access) -> io::Result<(Option<File>, ReadMode)> {
     let mut options = OpenOptions::new();
-    options.read(true).custom_flags(libc::O_DIRECT);
+    options
+        .read(true)
+        .write(access != Access::Read)
+        .custom_flags(libc::O_DIRECT);
     match retry(|| options.open(path)) {
         Ok(file) => Ok((Some(file), ReadMode::Direct)),
         Err(error) => match error.raw_os_error() {

@@ -81,6 +81,7 @@ fn build_ring(step: Step, entries: (u32, u32)) -> io::Result<(IoUring, bool)> {
         opcode::Nop::CODE,
         opcode::Read::CODE,
         opcode::Readv::CODE,
+        opcode::Write::CODE,
         opcode::Fsync::CODE,
         opcode::AsyncCancel::CODE,
     ];

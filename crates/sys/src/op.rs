@@ -27,6 +27,17 @@ pub enum Op {
         /// O_DIRECT, where the file and the alignment allow; else through the page cache.
         direct: bool,
     },
+    /// Writes all of `memory` at `offset` and makes it durable: O_DIRECT with RWF_DSYNC, or through
+    /// the page cache where the file or the alignment does not allow that. It proves what it wrote
+    /// and nothing else. EINTR and EAGAIN are retried, a short write is continued once.
+    Commit {
+        /// Which file.
+        file: FileId,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// What to write. Comes back with the completion, also after an error.
+        memory: Memory,
+    },
     /// `fdatasync`. Never repeated after an error (runtime 3.10).
     Sync {
         /// Which file.
@@ -107,7 +118,7 @@ pub struct KvBatch {
 pub struct Completion {
     /// What the caller gave with [`Disk::submit`](crate::Disk::submit).
     pub user: u64,
-    /// Bytes read, bytes made, or 0 for what has no size. Errors are the kernel's, or a
+    /// Bytes read, written or made, or 0 for what has no size. Errors are the kernel's, or a
     /// [`ReadFault`] inside an [`io::Error`].
     pub result: io::Result<usize>,
     /// The memory that went in.

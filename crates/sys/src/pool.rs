@@ -1,4 +1,4 @@
-//! The I/O pool: threads beside the shards, for preads, syncs and file work (runtime 4.4).
+//! The I/O pool: threads beside the shards, for preads, commits, syncs and file work (runtime 4.4).
 
 use std::fmt;
 use std::io;
@@ -19,7 +19,7 @@ use crate::op::RawDone;
 use crate::spawn::spawn_named;
 use crate::tasks::{self, TaskWork};
 
-/// Reads and syncs that wait for a thread, over all shards. A full queue keeps operations in
+/// Reads, commits and syncs that wait for a thread, over all shards. A full queue keeps operations in
 /// their shard's own table, so it bounds memory and delays nobody else.
 const FAST_PLACES: usize = 1024;
 /// File work that waits for a thread.
@@ -27,7 +27,7 @@ const SLOW_PLACES: usize = 256;
 
 /// The pool of a process. Clones share it; the last one ends the threads and waits for them.
 ///
-/// Thread 0 does reads and syncs only, so that files being filled or unlinked never hold up a
+/// Thread 0 does reads, commits and syncs only, so that files being filled or unlinked never hold up a
 /// commit of the pread driver.
 #[derive(Clone)]
 pub struct IoPool(Arc<Pool>);
@@ -57,6 +57,13 @@ pub(crate) enum Work {
         mode: ReadMode,
         offset: u64,
         range: (usize, usize),
+        memory: Memory,
+    },
+    Commit {
+        file: Arc<SegmentFile>,
+        mode: ReadMode,
+        offset: u64,
+        from: usize,
         memory: Memory,
     },
     Sync {
@@ -133,7 +140,7 @@ impl IoPool {
             .as_ref()
             .expect("open as long as a handle lives");
         let queue = match job.work {
-            Work::Read { .. } | Work::Sync { .. } => &queues.fast,
+            Work::Read { .. } | Work::Commit { .. } | Work::Sync { .. } => &queues.fast,
             Work::Task(_) | Work::Close(_) => &queues.slow,
         };
         queue
@@ -217,6 +224,16 @@ fn do_job(job: Job) {
             mut memory,
         } => {
             let result = file.read_once(mode, offset, &mut memory.as_mut_slice()[from..to]);
+            (result, Some(memory))
+        }
+        Work::Commit {
+            file,
+            mode,
+            offset,
+            from,
+            memory,
+        } => {
+            let result = file.commit_once(mode, offset, &memory.as_slice()[from..]);
             (result, Some(memory))
         }
         Work::Sync { file } => (file.sync_data().map(|()| 0), None),

@@ -47,7 +47,7 @@ pub struct DiskReport {
     pub backend: Backend,
     /// With io_uring: step of the ladder of flags, 1 (all of them) to 5.
     pub step: Option<u8>,
-    /// Whether the ring is restricted to its five opcodes.
+    /// Whether the ring is restricted to its six opcodes.
     pub restricted: bool,
     /// Why it is not io_uring, or not step 1.
     pub why: Option<String>,

@@ -30,6 +30,7 @@ fn opcodes(ring: &IoUring) -> Result<(), String> {
     let needed = [
         ("READ", opcode::Read::CODE),
         ("READV", opcode::Readv::CODE),
+        ("WRITE", opcode::Write::CODE),
         ("FSYNC", opcode::Fsync::CODE),
         ("ASYNC_CANCEL", opcode::AsyncCancel::CODE),
         ("NOP", opcode::Nop::CODE),

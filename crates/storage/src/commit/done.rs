@@ -58,16 +58,15 @@ impl Log {
         let Some(writing) = store.writing.take() else {
             return;
         };
-        self.block_written(store, writing);
+        self.block_written(store, writing.done);
         store.start_sync(self.options.gather_bytes_max / 4);
     }
 
-    pub(super) fn block_written(&mut self, store: &mut Store, writing: Writing) {
+    pub(super) fn block_written(&mut self, store: &mut Store, mut done: Unsynced) {
         store.stats.blocks_written += 1;
-        if writing.done.seals && !store.is_marked() {
+        if done.seals && !store.is_marked() {
             store.checkpoint.start_at_roll();
         }
-        let mut done = writing.done;
         store.unsynced_bytes += done.bytes;
         store.unsynced_wants += u32::from(done.wants);
         if let Some(batch) = &done.batch {
@@ -165,7 +164,12 @@ impl Log {
         let dropped: Vec<u64> = store
             .ops
             .iter()
-            .filter(|op| matches!(op.kind, DiskOpKind::Write { .. } | DiskOpKind::Sync { .. }))
+            .filter(|op| {
+                matches!(
+                    op.kind,
+                    DiskOpKind::Write { .. } | DiskOpKind::Commit { .. } | DiskOpKind::Sync { .. }
+                )
+            })
             .map(|op| op.id)
             .collect();
         store.ops.retain(|op| !dropped.contains(&op.id));

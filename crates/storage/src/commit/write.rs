@@ -1,4 +1,4 @@
-//! Blocks on their way: pieces are written slice by slice, and one sync follows them.
+//! Blocks on their way inline: pieces are written slice by slice, and one sync follows them.
 use super::*;
 
 impl Store {
@@ -35,13 +35,9 @@ impl Store {
         }
     }
 
-    pub(super) fn start_writing(
-        &mut self,
-        segment: u32,
-        pieces: VecDeque<(u64, PageBuf)>,
-        seals: bool,
-    ) {
-        let bytes = pieces.iter().map(|(_, buffer)| buffer.len() as u64).sum();
+    /// The next block of the chain, of so many bytes.
+    pub(super) fn new_block(&mut self, segment: u32, bytes: usize, seals: bool) -> Unsynced {
+        let bytes = bytes as u64;
         let done = Unsynced {
             seq: self.chain.next_seq,
             segment,
@@ -55,8 +51,12 @@ impl Store {
         self.chain.next_seq += 1;
         self.checkpoint.bytes_since_start += bytes;
         self.last_commit_ns = self.now_ns;
+        done
+    }
+
+    pub(super) fn start_writing(&mut self, pieces: VecDeque<(u64, PageBuf)>, done: Unsynced) {
         self.writing = Some(Writing {
-            segment,
+            segment: done.segment,
             pieces,
             sent: 0,
             in_flight: false,
@@ -65,21 +65,18 @@ impl Store {
     }
 
     /// Gives the batch to the block that was laid out from it.
-    pub(super) fn finish_layout(&mut self, batch: Batch, part: Part) {
+    pub(super) fn finish_layout(&mut self, block: &mut Unsynced, batch: Batch, part: Part) {
         self.stats.cursor_bytes_written += (self.scratch.len() + batch.cursor.len()) as u64;
         let marks = std::mem::take(&mut self.mark_wanted);
-        if let Some(writing) = &mut self.writing {
-            self.checkpoint
-                .note_block(writing.done.seq, part, self.scratch.len());
-            if let Some(active) = &mut self.active {
-                let number = self.checkpoint.number;
-                active.footer.starts.extend(part.starts.then_some(number));
-                active.footer.ends.extend(part.ends.then_some(number));
-            }
-            writing.done.wants =
-                batch.wants_sync || batch.has_records() || marks || part != Part::default();
-            writing.done.batch = Some(batch);
+        self.checkpoint
+            .note_block(block.seq, part, self.scratch.len());
+        if let Some(active) = &mut self.active {
+            let number = self.checkpoint.number;
+            active.footer.starts.extend(part.starts.then_some(number));
+            active.footer.ends.extend(part.ends.then_some(number));
         }
+        block.wants = batch.wants_sync || batch.has_records() || marks || part != Part::default();
+        block.batch = Some(batch);
     }
 
     /// The next part of a checkpoint, if one is under way and the block has room for it.

@@ -74,6 +74,7 @@ fn a_full_slice_does_not_wait_for_the_sync_in_flight() {
         ..small()
     });
     let slot = world.topic(1);
+    world.log.open_topic(TopicKey(2), Durability::Written);
     world.publish(slot, b"1");
     world.append(slot, b"2").unwrap();
     world.turn();
@@ -95,12 +96,112 @@ fn a_full_slice_does_not_wait_for_the_sync_in_flight() {
 }
 
 #[test]
+fn blocks_gathered_during_a_commit_go_with_the_next_one_and_stay_unproven_until_it_ends() {
+    let mut world = World::new(Options {
+        segment_bytes: 4 << 20,
+        block_bytes: 64 << 10,
+        commit_bytes: 256 << 10,
+        ..small()
+    });
+    let slot = world.topic(1);
+    world.publish(slot, b"1");
+    let first = world.append(slot, b"2").unwrap();
+    world.turn();
+    world.disk.trace.clear();
+    for _ in 0..100 {
+        world.append(slot, &[7; 3000]).unwrap();
+    }
+    for _ in 0..10 {
+        world.turn();
+    }
+    assert_eq!(world.disk.trace, [], "one commit in flight");
+    assert_eq!(
+        world.log.next_deadline(),
+        None,
+        "a full run waits for the commit, not for a turn"
+    );
+    world.complete_sync();
+    assert_eq!(world.log.done_through(Durability::Synced), first.ticket);
+    assert_eq!(world.log.ready_end(slot), 2);
+    world.turn();
+    let commits = |world: &World| {
+        let trace = world.disk.trace.iter();
+        trace
+            .filter_map(|event| match event {
+                Trace::CommitStart(_, _, len) => Some(*len),
+                _ => None,
+            })
+            .collect::<Vec<_>>()
+    };
+    let len = commits(&world)[0];
+    assert!((200 << 10..=256 << 10).contains(&len), "four blocks: {len}");
+    assert_eq!(world.log.ready_end(slot), 2, "in flight is not durable");
+    world.complete_sync();
+    assert!(world.log.ready_end(slot) > 60);
+    world.settle();
+    assert_eq!(commits(&world).len(), 2);
+    assert_eq!(world.log.ready_end(slot), 102);
+    assert_eq!(world.log.stats().syncs, 4);
+}
+
+#[test]
+fn a_failed_commit_proves_nothing_and_poisons_the_log() {
+    let mut world = World::new(small());
+    let slot = world.topic(1);
+    world.publish(slot, b"1");
+    world.append(slot, b"2").unwrap();
+    world.turn();
+    world.append(slot, b"3").unwrap();
+    world.disk.fail_sync = true;
+    world.complete_sync();
+    assert!(world.log.poisoned().is_some());
+    for _ in 0..5 {
+        world.turn();
+    }
+    assert!(world.in_flight.is_empty(), "nothing more is written");
+    assert_eq!(world.log.ready_end(slot), 1);
+    assert!(world.log.idle());
+    let mut rng = Rng(5);
+    let (mut world, _) = World::open(world.crash(&mut rng), small()).unwrap();
+    let slot = world.topic(1);
+    assert_eq!(world.bodies(slot, 0), [b"1"]);
+}
+
+#[test]
+fn a_written_topic_opened_during_a_commit_is_written_inline_behind_it() {
+    let mut world = World::new(small());
+    let slot = world.topic(1);
+    world.publish(slot, b"1");
+    world.append(slot, b"2").unwrap();
+    world.turn();
+    let other = world.log.open_topic(TopicKey(2), Durability::Written);
+    world.append(other, b"w").unwrap();
+    world.turn();
+    assert_eq!(
+        world.log.ready_end(other),
+        0,
+        "a kill may still undo the block before it"
+    );
+    world.complete_sync();
+    assert_eq!((world.log.ready_end(slot), world.log.ready_end(other)), (2, 0));
+    world.turn();
+    assert_eq!(world.log.ready_end(other), 1, "the write is its receipt");
+    world.append(slot, b"3").unwrap();
+    world.settle();
+    assert_eq!(world.log.ready_end(slot), 3);
+    let (mut world, _) = World::open(world.kill(), small()).unwrap();
+    let slot = world.topic(1);
+    assert_eq!(world.bodies(slot, 0), [b"1", b"2", b"3"]);
+}
+
+#[test]
 fn a_long_entry_goes_out_in_slices_over_several_turns() {
     let mut world = World::new(Options {
         segment_bytes: 4 << 20,
         ..small()
     });
     let slot = world.topic(1);
+    world.log.open_topic(TopicKey(2), Durability::Written);
     world.publish(slot, b"1");
     let body: Vec<u8> = (0..1_000_000u32).map(|at| (at / 7) as u8).collect();
     world.append(slot, &body).unwrap();

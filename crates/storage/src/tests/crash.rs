@@ -60,6 +60,8 @@ fn options(rng: &mut Rng) -> Options {
         tail_bytes: 16 << 10 << rng.below(3),
         read_buffers: 2 + rng.below(6) as u32,
         spares_max: 2 + rng.below(3) as u32,
+        block_bytes: 4096 << rng.below(5),
+        commit_bytes: 4096 << rng.below(6),
         slice_bytes: 4096 << rng.below(5),
         ack_delay_ns: 20_000,
         log_id: 99,
@@ -72,8 +74,10 @@ impl Model {
         let mut rng = Rng(seed);
         let mut world = World::new(options(&mut rng));
         let mut topics = Vec::new();
+        // A `written` topic makes the log write inline.
+        let some_written = rng.one_in(2);
         for key in 1..=3 {
-            let durability = if key == 3 {
+            let durability = if key == 3 && some_written {
                 Durability::Written
             } else {
                 Durability::Synced

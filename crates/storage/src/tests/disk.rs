@@ -40,6 +40,8 @@ pub(crate) struct File {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Trace {
     Write(SegmentId, u64, usize),
+    CommitStart(SegmentId, u64, usize),
+    Committed(SegmentId),
     SyncStart(SegmentId),
     Synced(SegmentId),
     Created(SegmentId),
@@ -69,7 +71,7 @@ pub(crate) struct Disk {
 #[derive(Debug)]
 pub(crate) struct InFlight {
     pub(crate) op: DiskOp,
-    /// Of a sync: the sectors it is for, as they were when it was submitted.
+    /// Of a sync or a commit: the sectors it is for, as they were when it was submitted.
     dirty: Vec<(usize, Vec<u8>)>,
 }
 
@@ -170,6 +172,31 @@ impl Disk {
                     buffer: Some(buffer),
                 })
             }
+            DiskOpKind::Commit {
+                segment,
+                offset,
+                ref buffer,
+            } => {
+                assert!(offset.is_multiple_of(PAGE_BYTES as u64), "on a page");
+                assert!(buffer.len().is_multiple_of(PAGE_BYTES), "whole pages");
+                self.trace
+                    .push(Trace::CommitStart(segment, offset, buffer.len()));
+                let file = self.files.get_mut(&segment).unwrap();
+                let (from, end) = (offset as usize, offset as usize + buffer.len());
+                let dirty = dirty_sectors(file);
+                assert!(
+                    !dirty.iter().any(|&at| at * SECTOR < from),
+                    "a commit proves nothing that was written before it"
+                );
+                // From now on the device may have any part of it.
+                file.cached.resize(end.max(file.cached.len()), 0);
+                file.cached[from..end].copy_from_slice(buffer.as_slice());
+                let sectors = from / SECTOR..end / SECTOR;
+                let dirty = sectors
+                    .map(|sector| (sector, sector_of(&file.cached, sector).to_vec()))
+                    .collect();
+                Err(InFlight { op, dirty })
+            }
             DiskOpKind::Sync { segment } => {
                 self.trace.push(Trace::SyncStart(segment));
                 let file = &self.files[&segment];
@@ -195,25 +222,28 @@ impl Disk {
         let mut buffer = None;
         let result = match kind {
             DiskOpKind::Write { .. } => unreachable!("writes are inline"),
+            DiskOpKind::Commit {
+                segment,
+                buffer: written,
+                ..
+            } => {
+                let len = written.len();
+                buffer = Some(written);
+                if std::mem::take(&mut self.fail_sync) || self.fail_write {
+                    self.lose(segment, dirty);
+                    Err(error(DiskError::EIO, "commit failed"))
+                } else {
+                    self.make_durable(segment, dirty);
+                    self.trace.push(Trace::Committed(segment));
+                    Ok(len)
+                }
+            }
             DiskOpKind::Sync { segment } => {
                 if std::mem::take(&mut self.fail_sync) {
-                    // The kernel marks the pages clean, so a later sync would succeed; what a direct
-                    // read finds is what was there before.
-                    let file = self.files.get_mut(&segment).unwrap();
-                    for (sector, bytes) in dirty {
-                        let at = sector * SECTOR;
-                        let old = file.durable.get(at..at + bytes.len());
-                        let old = old.map_or_else(|| vec![0; bytes.len()], <[u8]>::to_vec);
-                        file.cached[at..at + bytes.len()].copy_from_slice(&old);
-                    }
+                    self.lose(segment, dirty);
                     Err(error(DiskError::EIO, "sync failed"))
                 } else {
-                    let file = self.files.get_mut(&segment).unwrap();
-                    for (sector, bytes) in dirty {
-                        let end = (sector * SECTOR + bytes.len()).max(file.durable.len());
-                        file.durable.resize(end, 0);
-                        file.durable[sector * SECTOR..][..bytes.len()].copy_from_slice(&bytes);
-                    }
+                    self.make_durable(segment, dirty);
                     self.trace.push(Trace::Synced(segment));
                     Ok(0)
                 }
@@ -266,6 +296,27 @@ impl Disk {
             DiskOpKind::Forget { .. } => Ok(0),
         };
         DiskDone { id, result, buffer }
+    }
+
+    fn make_durable(&mut self, segment: SegmentId, sectors: Vec<(usize, Vec<u8>)>) {
+        let file = self.files.get_mut(&segment).unwrap();
+        for (sector, bytes) in sectors {
+            let end = (sector * SECTOR + bytes.len()).max(file.durable.len());
+            file.durable.resize(end, 0);
+            file.durable[sector * SECTOR..][..bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+
+    /// The kernel marks the pages clean, so a later sync would succeed; what a direct read finds is
+    /// what was there before.
+    fn lose(&mut self, segment: SegmentId, sectors: Vec<(usize, Vec<u8>)>) {
+        let file = self.files.get_mut(&segment).unwrap();
+        for (sector, bytes) in sectors {
+            let at = sector * SECTOR;
+            let old = file.durable.get(at..at + bytes.len());
+            let old = old.map_or_else(|| vec![0; bytes.len()], <[u8]>::to_vec);
+            file.cached[at..at + bytes.len()].copy_from_slice(&old);
+        }
     }
 
     fn read_op(
@@ -380,12 +431,14 @@ impl Disk {
                 self.files.remove(&segment);
             }
             DiskOpKind::Sync { segment } if rng.one_in(2) => {
-                let file = self.files.get_mut(&segment).unwrap();
-                for (sector, bytes) in in_flight.dirty {
-                    let end = (sector * SECTOR + bytes.len()).max(file.durable.len());
-                    file.durable.resize(end, 0);
-                    file.durable[sector * SECTOR..][..bytes.len()].copy_from_slice(&bytes);
-                }
+                self.make_durable(segment, in_flight.dirty);
+            }
+            // Past the page cache: a dead process may leave any part of it undone.
+            DiskOpKind::Commit { segment, .. } => {
+                let mut lost = in_flight.dirty;
+                let done_in_10 = rng.below(11);
+                lost.retain(|_| rng.below(10) >= done_in_10);
+                self.lose(segment, lost);
             }
             _ => {}
         }

@@ -94,7 +94,6 @@ impl World {
             match self.disk.submit(op) {
                 Ok(done) => self.log.on_done(done),
                 Err(in_flight) => {
-                    let is_sync = |op: &InFlight| matches!(op.op.kind, DiskOpKind::Sync { .. });
                     let second = is_sync(&in_flight) && self.in_flight.iter().any(is_sync);
                     assert!(!second, "two syncs in flight");
                     self.in_flight.push_back(in_flight);
@@ -192,12 +191,11 @@ impl World {
     pub(crate) fn in_flight_syncs(&self) -> usize {
         self.in_flight
             .iter()
-            .filter(|op| matches!(op.op.kind, DiskOpKind::Sync { .. }))
+            .filter(|op| is_sync(op))
             .count()
     }
 
     pub(crate) fn complete_sync(&mut self) {
-        let is_sync = |op: &InFlight| matches!(op.op.kind, DiskOpKind::Sync { .. });
         let index = self
             .in_flight
             .iter()
@@ -225,6 +223,14 @@ impl World {
     pub(crate) fn kill(self) -> Disk {
         self.disk
     }
+}
+
+/// What makes something durable: one is in flight at a time.
+pub(crate) fn is_sync(op: &InFlight) -> bool {
+    matches!(
+        op.op.kind,
+        DiskOpKind::Sync { .. } | DiskOpKind::Commit { .. }
+    )
 }
 
 pub(crate) fn recover(disk: &Disk, options: &Options) -> Result<Recovered, RecoverError> {

@@ -87,7 +87,7 @@ fn consumed_segments_are_recycled_and_beyond_the_spares_unlinked() {
         trace[..gone]
             .iter()
             .rfind(|e| !matches!(e, Trace::Recycled(..))),
-        Some(Trace::Synced(_) | Trace::Unlinked(_))
+        Some(Trace::Synced(_) | Trace::Committed(_) | Trace::Unlinked(_))
     ));
 }
 

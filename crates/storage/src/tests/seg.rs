@@ -75,7 +75,7 @@ fn relink(disk: &mut Disk, id: SegmentId) {
 }
 
 fn fix_entry_crc(disk: &mut Disk, at: usize, len: usize) {
-    let crc = crc32c::crc32c(&disk.files[&FIRST].cached[at + 4..at + len]);
+    let crc = crc_fast::crc32_iscsi(&disk.files[&FIRST].cached[at + 4..at + len]);
     put(disk, at, &crc.to_le_bytes());
 }
 
@@ -422,7 +422,8 @@ fn seg_zero_region_crc_2_zeros_end_the_entries_and_the_next_block_goes_right_beh
     assert_eq!(bodies, [b"1", b"2", b"3"]);
     world.settle();
     let offset = (end * PAGE_BYTES) as u64;
-    let written = |event: &&Trace| matches!(event, Trace::Write(FIRST, at, _) if *at == offset);
+    let written =
+        |event: &&Trace| matches!(event, Trace::CommitStart(FIRST, at, _) if *at == offset);
     assert!(
         world.disk.trace.iter().find(written).is_some(),
         "{:?}",
@@ -534,6 +535,8 @@ fn seg_failed_append_remnant_a_write_that_stops_twice_poisons_and_hides_nothing(
     let bodies: Vec<Vec<u8>> = (1..=13u8).map(|n| vec![n; 4096]).collect();
     let mut world = World::new(small());
     let slot = world.topic(1);
+    // A `written` topic makes the log write inline.
+    world.log.open_topic(TopicKey(2), Durability::Written);
     for body in &bodies[..10] {
         world.publish(slot, body);
     }
@@ -580,6 +583,8 @@ fn seg_failed_append_remnant_one_short_write_is_continued() {
     for len in [0, 1, 1000, 4095, 4096, 5000] {
         let mut world = World::new(small());
         let slot = world.topic(1);
+        // A `written` topic makes the log write inline.
+        world.log.open_topic(TopicKey(2), Durability::Written);
         world.publish(slot, b"1");
         world.disk.short_write = Some(len);
         world.publish(slot, &[2; 6000]);
@@ -601,7 +606,7 @@ fn seg_failed_append_remnant_a_failed_sync_is_never_made_good_by_another() {
             .disk
             .trace
             .iter()
-            .filter(|event| matches!(event, Trace::SyncStart(_)))
+            .filter(|event| matches!(event, Trace::SyncStart(_) | Trace::CommitStart(..)))
             .count()
     };
     let count = syncs(&world);
@@ -620,8 +625,17 @@ fn seg_failed_append_remnant_a_failed_sync_is_never_made_good_by_another() {
 
 #[test]
 fn seg_dir_fsync_a_new_segment_is_ready_and_the_old_one_synced_before_its_first_receipt() {
+    for inline in [true, false] {
+        check_order_of_segments(inline);
+    }
+}
+
+fn check_order_of_segments(inline: bool) {
     let mut world = World::new(small());
     let slot = world.topic(1);
+    if inline {
+        world.log.open_topic(TopicKey(2), Durability::Written);
+    }
     world.log.open_sub(slot, SubKey(1), None);
     let mut rng = Rng(5);
     for number in 0..1500u32 {
@@ -667,12 +681,17 @@ fn seg_dir_fsync_a_new_segment_is_ready_and_the_old_one_synced_before_its_first_
                 rolls += u32::from(dirty.len() > 1);
                 dirty.remove(0);
             }
-            Trace::Synced(_) | Trace::Unlinked(_) => {}
+            Trace::CommitStart(id, ..) => {
+                assert!(made.contains(id), "written before it was ready");
+                assert_eq!(dirty, [], "a commit proves nothing written before it");
+            }
+            Trace::Synced(_) | Trace::Committed(_) | Trace::Unlinked(_) => {}
         }
     }
-    assert!(
+    assert_eq!(
         rolls > 5,
-        "the test saw rolls with both segments unsynced: {rolls}"
+        inline,
+        "inline, the test saw rolls with both segments unsynced: {rolls}"
     );
 }
 

@@ -44,7 +44,7 @@ impl Disk {
             return true;
         };
         match job.work {
-            Work::Read { memory, .. } => flight.memory = Some(memory),
+            Work::Read { memory, .. } | Work::Commit { memory, .. } => flight.memory = Some(memory),
             Work::Task(work) => flight.kind = Kind::Task(Some(work)),
             Work::Sync { .. } | Work::Close(_) => {}
         }
@@ -173,6 +173,22 @@ fn entry_of(flight: &mut Flight) -> Option<squeue::Entry> {
                     .build(),
             )
         }
+        Kind::Commit(commit) => {
+            let (fd, flags) = file.commit_target(commit.mode);
+            let memory = flight
+                .memory
+                .as_ref()
+                .expect("a commit has memory between tries");
+            let rest = &memory.as_slice()[commit.done..];
+            let len = u32::try_from(rest.len()).expect("a commit's length is a u32");
+            let write = opcode::Write::new(Fd(fd), rest.as_ptr(), len);
+            Some(
+                write
+                    .offset(commit.offset + commit.done as u64)
+                    .rw_flags(flags)
+                    .build(),
+            )
+        }
         Kind::Sync => Some(
             opcode::Fsync::new(Fd(file.raw_fd()))
                 .flags(FsyncFlags::DATASYNC)
@@ -194,6 +210,16 @@ fn work_of(flight: &mut Flight) -> Work {
                 .memory
                 .take()
                 .expect("a read has memory between tries"),
+        },
+        Kind::Commit(commit) => Work::Commit {
+            file: flight.file.clone().expect("a commit has a file"),
+            mode: commit.mode,
+            offset: commit.offset + commit.done as u64,
+            from: commit.done,
+            memory: flight
+                .memory
+                .take()
+                .expect("a commit has memory between tries"),
         },
         Kind::Sync => Work::Sync {
             file: flight.file.clone().expect("a sync has a file"),

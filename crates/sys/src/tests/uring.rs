@@ -174,7 +174,7 @@ fn a_hundred_nops_through_sixteen_places_all_come_back() {
     assert!(overflowed, "16 places held 100 completions");
 }
 
-/// Runtime 4.5: the ring takes the five opcodes and no other.
+/// Runtime 4.5: the ring takes its six opcodes and no other.
 #[test]
 fn a_restricted_ring_refuses_other_opcodes() {
     let Some(plan) = ring_plan() else { return };

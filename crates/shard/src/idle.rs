@@ -158,7 +158,8 @@ impl Shard {
             _ => start_ns + self.sleeper.budget_ns(start_ns, in_flight),
         };
         let stalled = self.inbox.stalled();
-        let spun = end_ns > start_ns && self.spin(start_ns, (end_ns, deadline_ns), in_flight.commit);
+        let spun =
+            end_ns > start_ns && self.spin(start_ns, (end_ns, deadline_ns), in_flight.commit);
         if !spun {
             self.park(deadline_ns, None);
         }

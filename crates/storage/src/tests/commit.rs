@@ -183,7 +183,10 @@ fn a_written_topic_opened_during_a_commit_is_written_inline_behind_it() {
         "a kill may still undo the block before it"
     );
     world.complete_sync();
-    assert_eq!((world.log.ready_end(slot), world.log.ready_end(other)), (2, 0));
+    assert_eq!(
+        (world.log.ready_end(slot), world.log.ready_end(other)),
+        (2, 0)
+    );
     world.turn();
     assert_eq!(world.log.ready_end(other), 1, "the write is its receipt");
     world.append(slot, b"3").unwrap();

@@ -189,10 +189,7 @@ impl World {
     }
 
     pub(crate) fn in_flight_syncs(&self) -> usize {
-        self.in_flight
-            .iter()
-            .filter(|op| is_sync(op))
-            .count()
+        self.in_flight.iter().filter(|op| is_sync(op)).count()
     }
 
     pub(crate) fn complete_sync(&mut self) {

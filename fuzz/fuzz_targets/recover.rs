@@ -40,6 +40,8 @@ fn options() -> Options {
         read_buffers: 4,
         read_buffer_bytes: 64 << 10,
         gather_bytes_max: 256 << 10,
+        block_bytes: 16 << 10,
+        commit_bytes: 64 << 10,
         slice_bytes: 16 << 10,
         spares_min: 2,
         spares_max: 3,

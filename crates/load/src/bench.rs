@@ -1,8 +1,16 @@
 //! What all scenarios share: the engine, the topics, the yardsticks, and what is read at the end.
 
-use std::{collections::BTreeMap, fs, path::Path};
+use std::{
+    collections::BTreeMap,
+    fmt, fs,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
-use pelton::{Disk, Durability, Engine, ShardMetrics, SubscriptionKind, Topic};
+use pelton::{Disk, Durability, Engine, EngineStats, ShardMetrics, SubscriptionKind, Topic};
 use pelton_metrics::Counter;
 
 use crate::{
@@ -19,6 +27,16 @@ use crate::{
     workdir::WorkDir,
 };
 
+/// Time of a raw round at most: more says nothing new, and whoever stops a run waits for its end.
+const RAW_NS_MAX: u64 = 500_000_000;
+
+/// Commits of a raw round: a median of fewer says little, more say nothing new.
+const SYNCS_MIN: usize = 25;
+const SYNCS_MAX: usize = 300;
+
+/// Raw writes are synced at each of these.
+const SYNC_EACH_BYTES: u64 = 4 << 20;
+
 /// Rounds of product and yardstick in turn (`runtime.md` 11.5).
 pub(crate) const ROUNDS: u64 = 5;
 
@@ -27,8 +45,35 @@ pub(crate) struct Bench<'a> {
     pub(crate) options: &'a Options,
     pub(crate) clock: Clock,
     pub(crate) limits: Limits,
-    progress: &'a dyn Fn(&str),
+    watch: &'a Watch<'a>,
     work: Option<WorkDir>,
+}
+
+/// Who watches a run.
+pub struct Watch<'a> {
+    /// Told now and then what is being done, in a few words.
+    pub progress: &'a dyn Fn(&str),
+    /// Once true the run ends early, in order: what is under way arrives and is checked, and the
+    /// report has what was measured until then.
+    pub stop: Arc<AtomicBool>,
+}
+
+impl fmt::Debug for Watch<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch")
+            .field("stop", &self.stop)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Watch<'a> {
+    /// Told by `progress`, never stopped.
+    pub fn new(progress: &'a dyn Fn(&str)) -> Watch<'a> {
+        Watch {
+            progress,
+            stop: Arc::default(),
+        }
+    }
 }
 
 /// Topics and who is attached to them.
@@ -72,23 +117,33 @@ impl Shape {
     }
 }
 
+/// Time to warm up: `longest_ns`, but no more than a fifth of what is measured afterwards.
+pub(crate) fn warm_up_ns(longest_ns: u64, measured_s: f64) -> u64 {
+    longest_ns.min((measured_s * 1e9) as u64 / 5)
+}
+
 /// A sample so rare that no receipt is kept.
 pub(crate) const NO_SAMPLE: u64 = u64::MAX;
 
 impl<'a> Bench<'a> {
-    pub(crate) fn new(options: &'a Options, progress: &'a dyn Fn(&str)) -> Bench<'a> {
+    pub(crate) fn new(options: &'a Options, watch: &'a Watch<'a>) -> Bench<'a> {
         Bench {
             options,
             clock: Clock::new(),
             limits: Limits::default(),
-            progress,
+            watch,
             work: None,
         }
     }
 
     /// Says what is being done now.
     pub(crate) fn say(&self, what: &str) {
-        (self.progress)(what);
+        (self.watch.progress)(what);
+    }
+
+    /// True once the run is to end early.
+    pub(crate) fn stopped(&self) -> bool {
+        self.watch.stop.load(Ordering::Relaxed)
     }
 
     /// The directory of this run, made when it is first needed.
@@ -145,7 +200,12 @@ impl<'a> Bench<'a> {
         let content = Content::Filled {
             bytes: shape.message_bytes,
         };
-        let mut client = Client::new(engine.clock().clone(), verifier, content);
+        let mut client = Client::new(
+            engine.clock().clone(),
+            Arc::clone(&self.watch.stop),
+            verifier,
+            content,
+        );
         let kind = match shape.consumers {
             1 => SubscriptionKind::Exclusive,
             _ => SubscriptionKind::Shared,
@@ -169,43 +229,52 @@ impl<'a> Bench<'a> {
 
     /// Crossbeam over the same hops for a while; kept as the limit of the run.
     pub(crate) fn crossbeam(&mut self, message_bytes: usize, for_ns: u64) -> f64 {
-        let per_s = pipeline_per_s(&self.clock, message_bytes, for_ns);
+        let per_s = pipeline_per_s(&self.clock, message_bytes, for_ns.min(RAW_NS_MAX));
         keep_highest(&mut self.limits.crossbeam_pipeline_per_s, per_s);
         per_s
     }
 
     /// Round trip over two rings; the median in nanoseconds.
     pub(crate) fn ring_rtt_ns(&mut self, for_ns: u64) -> Result<f64, LoadError> {
-        let ns = limits::ring_rtt_ns(for_ns)?;
-        keep_lowest(&mut self.limits.ring_rtt_ns_p50, ns);
-        Ok(ns as f64)
+        let trips = limits::ring_round_trips(for_ns.min(RAW_NS_MAX))?;
+        if keep_lowest(&mut self.limits.ring_rtt_ns_p50, trips.p50_ns) {
+            self.limits.ring_rtt_noisy = trips.are_noisy();
+        }
+        Ok(trips.p50_ns as f64)
     }
 
     /// What a message at a rate can take at best, in nanoseconds: a sync, or a ring round trip.
     pub(crate) fn latency_limit(&mut self, durability: Durability) -> Result<f64, LoadError> {
         match durability {
-            Durability::Synced => self.fdatasync_ns(300),
+            Durability::Synced => self.fdatasync_ns(100_000_000),
             _ => self.ring_rtt_ns(100_000_000),
         }
     }
 
     /// Messages per second over rings alone.
     pub(crate) fn ring_per_s(&mut self, for_ns: u64) -> Result<(), LoadError> {
-        if let Some(per_s) = limits::ring_per_s(for_ns)? {
-            keep_highest(&mut self.limits.ring_per_s, per_s);
-        }
+        let per_s = limits::ring_per_s(for_ns.min(RAW_NS_MAX))?;
+        keep_highest(&mut self.limits.ring_per_s, per_s);
         Ok(())
     }
 
-    /// Write and fdatasync of 4 KiB; the median in nanoseconds.
-    pub(crate) fn fdatasync_ns(&mut self, rounds: usize) -> Result<f64, LoadError> {
+    /// Write and fdatasync of 4 KiB, for about `for_ns`; the median in nanoseconds.
+    pub(crate) fn fdatasync_ns(&mut self, for_ns: u64) -> Result<f64, LoadError> {
+        let known_ns = self.limits.fdatasync_ns_p50;
+        let rounds = known_ns.map_or(0, |ns| for_ns / ns.max(1));
+        let rounds = usize::try_from(rounds).unwrap_or(usize::MAX);
+        let rounds = rounds.clamp(SYNCS_MIN, SYNCS_MAX);
         let ns = limits::fdatasync_ns(self.work()?.path(), rounds)?;
         keep_lowest(&mut self.limits.fdatasync_ns_p50, ns);
         Ok(ns as f64)
     }
 
-    /// Sequential write with a sync each 4 MiB, in bytes per second.
-    pub(crate) fn write_bytes_per_s(&mut self, bytes: u64) -> Result<f64, LoadError> {
+    /// Sequential write with a sync each 4 MiB, for about `for_ns`; in bytes per second.
+    pub(crate) fn write_bytes_per_s(&mut self, for_ns: u64) -> Result<f64, LoadError> {
+        // The file is written once before, so that what is measured are writes over written blocks.
+        let known_per_s = self.limits.write_bytes_per_s.unwrap_or(0.0) / 2.0;
+        let syncs = (known_per_s * for_ns as f64 / 1e9) as u64 / SYNC_EACH_BYTES;
+        let bytes = syncs.clamp(4, 16) * SYNC_EACH_BYTES;
         let per_s = limits::write_bytes_per_s(self.work()?.path(), bytes)?;
         keep_highest(&mut self.limits.write_bytes_per_s, per_s);
         Ok(per_s)
@@ -237,9 +306,13 @@ fn keep_highest(limit: &mut Option<f64>, per_s: f64) {
     *best = per_s.max(*best);
 }
 
-fn keep_lowest(limit: &mut Option<u64>, ns: u64) {
-    let best = limit.get_or_insert(ns);
-    *best = ns.min(*best);
+/// True if it is the new limit.
+fn keep_lowest(limit: &mut Option<u64>, ns: u64) -> bool {
+    let lowest = limit.is_none_or(|best| ns < best);
+    if lowest {
+        *limit = Some(ns);
+    }
+    lowest
 }
 
 /// Topics named after `name`, one on each shard.
@@ -284,10 +357,7 @@ impl<'e> Meter<'e> {
     /// Adds stages and cost to the part, and takes the engine's word on what was acked.
     pub(crate) fn stop(self, client: &mut Client, part: &mut Part) -> Result<(), LoadError> {
         client.flush_acks()?;
-        // Shards of other engines in the process may have ended meanwhile, with what they counted.
-        let switches = shard_switches().saturating_sub(self.switches);
-        let stats = self.engine.stats().map_err(LoadError::engine)?;
-        let measured: ShardMetrics = stats.merged();
+        let stats = self.read(part)?;
         for (topic, subscription, label) in client.subscriptions() {
             if let Some(found) = stats.subscription(&topic, &subscription) {
                 client
@@ -296,6 +366,15 @@ impl<'e> Meter<'e> {
                     .engine_acked(&label, found.acked_messages);
             }
         }
+        Ok(())
+    }
+
+    /// Adds stages and cost to the part; everything the engine counted.
+    pub(crate) fn read(self, part: &mut Part) -> Result<EngineStats, LoadError> {
+        // Shards of other engines in the process may have ended meanwhile, with what they counted.
+        let switches = shard_switches().saturating_sub(self.switches);
+        let stats = self.engine.stats().map_err(LoadError::engine)?;
+        let measured: ShardMetrics = stats.merged();
         let counters = &measured.counters;
         let published = counters.get(Counter::MessagesIn);
         part.stages.merge(&measured.stages);
@@ -305,7 +384,7 @@ impl<'e> Meter<'e> {
             voluntary_switches: Some(switches),
             wakeups: Some(counters.get(Counter::Wakes)),
         };
-        Ok(())
+        Ok(stats)
     }
 }
 

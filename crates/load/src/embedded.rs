@@ -1,7 +1,14 @@
 //! Drives an engine inside this process: one thread that sends when the schedule says so, receives in
 //! between, checks and acks everything, and waits for whatever comes next.
 
-use std::{hint::spin_loop, task::Context, task::Poll};
+use std::{
+    hint::spin_loop,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    task::{Context, Poll},
+};
 
 pub(crate) use pelton::Clock;
 use pelton::{Consumer, InitialPosition, SubscribeBuilder, Topic, Verdict};
@@ -48,6 +55,8 @@ pub(crate) struct Taker {
 #[derive(Debug)]
 pub(crate) struct Client {
     clock: Clock,
+    /// Once true nothing more is sent.
+    stop: Arc<AtomicBool>,
     senders: Vec<Sender>,
     takers: Vec<Taker>,
     pub(crate) seen: Seen,
@@ -68,9 +77,15 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(clock: Clock, verifier: Verifier, content: Content) -> Client {
+    pub(crate) fn new(
+        clock: Clock,
+        stop: Arc<AtomicBool>,
+        verifier: Verifier,
+        content: Content,
+    ) -> Client {
         Client {
             clock,
+            stop,
             senders: Vec::new(),
             takers: Vec::new(),
             seen: Seen::new(verifier, content),
@@ -153,8 +168,8 @@ impl Client {
         self.senders.iter_mut().for_each(Sender::forget_receipts);
     }
 
-    /// Sends entries by the schedule, all producers in turn, and receives, until `end_ns` or the
-    /// schedule's end.
+    /// Sends entries by the schedule, all producers in turn, and receives, until `end_ns`, the
+    /// schedule's end or that of the run.
     pub(crate) fn run(&mut self, schedule: &mut Schedule, end_ns: u64) -> Result<(), LoadError> {
         self.by_bursts = matches!(&self.senders[..], [only] if only.is_single());
         let ran = self.run_with(schedule, end_ns, |client, n, due_ns| {
@@ -177,7 +192,7 @@ impl Client {
     ) -> Result<(), LoadError> {
         loop {
             let now_ns = self.clock.now_ns();
-            if now_ns >= end_ns || self.stalled {
+            if now_ns >= end_ns || self.stalled || self.stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
             let Some(due_ns) = schedule.next_ns(now_ns) else {
@@ -332,15 +347,6 @@ impl Client {
         self.publish_receipt
             .record(self.clock.now_ns() - intended_ns);
         self.receive_burst()?;
-        Ok(())
-    }
-
-    /// Fills the queue of every producer.
-    pub(crate) fn fill_queues(&mut self) -> Result<(), LoadError> {
-        let now_ns = self.clock.now_ns();
-        for i in 0..self.senders.len() {
-            while self.try_send_entry(i, now_ns)? {}
-        }
         Ok(())
     }
 

@@ -45,6 +45,9 @@ pub enum LoadError {
         /// What the system said.
         why: String,
     },
+    /// Stopped before anything was measured.
+    #[error("interrupted before anything was measured; nothing is left behind")]
+    Interrupted,
     /// Nothing arrived for a long time although messages were under way.
     #[error(
         "draining {scenario} stopped: {missing} deliveries did not arrive within {waited_s} s; this is a fault of the engine, keep the directory with --dir and report it"

@@ -25,6 +25,7 @@ mod runs;
 mod tour;
 
 mod embedded;
+mod flood;
 mod seen;
 mod sender;
 mod waker;
@@ -47,6 +48,7 @@ mod report;
 mod table;
 pub mod units;
 
+pub use bench::Watch;
 pub use compare::{Comparison, Figure, Round};
 pub use error::LoadError;
 pub use hgrm::hgrm;

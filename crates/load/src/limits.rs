@@ -1,38 +1,23 @@
 //! The machine's own limits, by way of the shard's raw measurements: rings without an engine around
 //! them, the disk without a log.
 
-use std::{io, num::NonZero, path::Path, thread};
+use std::{io, path::Path};
+
+use pelton::limits::RoundTrips;
 
 use crate::LoadError;
 
-/// What a round trip is taken to need when a time is turned into a number of them.
-const RING_RTT_NS: u64 = 400;
-
-/// What a message over a ring is taken to need, likewise.
-const RING_NS: u64 = 25;
-
-/// Threads of the raw ring pipeline.
-const RING_THREADS: usize = 3;
-
-/// A message over one SPSC ring and back over another, two spinning threads, for about `for_ns`; the
-/// median in nanoseconds.
-pub(crate) fn ring_rtt_ns(for_ns: u64) -> Result<u64, LoadError> {
-    let rounds = usize::try_from(for_ns / RING_RTT_NS)
-        .unwrap_or(usize::MAX)
-        .clamp(1_000, 1 << 20);
-    pelton::limits::ring_round_trip_ns(rounds)
+/// A message over one SPSC ring and back over another, two spinning threads, for `for_ns`.
+pub(crate) fn ring_round_trips(for_ns: u64) -> Result<RoundTrips, LoadError> {
+    pelton::limits::ring_round_trips(for_ns)
         .map_err(|error| unmeasured("the ring round trip", Path::new("memory"), &error))
 }
 
-/// Messages per second over SPSC rings, from a producer to a consumer, for about `for_ns`; `None` with
-/// fewer CPUs than its three threads, which spin.
-pub(crate) fn ring_per_s(for_ns: u64) -> Result<Option<f64>, LoadError> {
-    if thread::available_parallelism().map_or(1, NonZero::get) < RING_THREADS {
-        return Ok(None);
-    }
-    let messages = (for_ns / RING_NS).max(10_000);
-    pelton::limits::ring_pipeline_per_s(messages)
-        .map(|per_s| Some(per_s as f64))
+/// Messages per second from this thread over one SPSC ring to a second thread and back over another,
+/// for `for_ns`.
+pub(crate) fn ring_per_s(for_ns: u64) -> Result<f64, LoadError> {
+    pelton::limits::ring_pipeline_per_s(for_ns)
+        .map(|per_s| per_s as f64)
         .map_err(|error| unmeasured("ring throughput", Path::new("memory"), &error))
 }
 

@@ -116,7 +116,9 @@ pub struct Cpu {
 pub struct Limits {
     /// A message over one SPSC ring and back over another, two spinning threads: median.
     pub ring_rtt_ns_p50: Option<u64>,
-    /// Messages per second over one SPSC ring.
+    /// True if those threads did not have a CPU each, so that it is the scheduler's figure.
+    pub ring_rtt_noisy: bool,
+    /// Messages per second from a thread over one SPSC ring to a second thread and back over another.
     pub ring_per_s: Option<f64>,
     /// Messages per second from a thread over a bounded crossbeam channel to a second thread and back
     /// over another: the hops of a published and delivered message.
@@ -140,6 +142,8 @@ pub struct Report {
     pub shards: usize,
     /// The file that was replayed.
     pub input: Option<String>,
+    /// True if it was ended early; parts that had not measured anything are left out.
+    pub interrupted: bool,
     /// In the order they ran; never empty.
     pub parts: Vec<Part>,
     /// Index of the part whose rate stands for the run.
@@ -192,6 +196,7 @@ impl Report {
         object.seconds = self.parts.iter().map(|part| part.seconds).sum();
         object.ratio = self.parts.iter().flat_map(ratios).collect();
         object.host = Some(&self.host);
+        object.interrupted = self.interrupted;
         let first = |pick: fn(&Part) -> &Histogram| self.parts.iter().map(pick).find_map(summary);
         object.latency_ns.end_to_end = first(|part| &part.end_to_end);
         object.latency_ns.publish_receipt = first(|part| &part.publish_receipt);
@@ -214,6 +219,7 @@ impl Report {
             shards: self.shards,
             durability: part.durability,
             input: self.input.as_deref(),
+            interrupted: false,
             seconds: part.seconds,
             messages: Messages::of(&part.verdict),
             rate: Rate {
@@ -258,6 +264,8 @@ struct Object<'a> {
     shards: usize,
     durability: &'a str,
     input: Option<&'a str>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    interrupted: bool,
     seconds: f64,
     messages: Messages,
     rate: Rate,
@@ -316,6 +324,8 @@ struct LatencyNs {
     end_to_end: Option<Quantiles>,
     publish_receipt: Option<Quantiles>,
     control: Option<Quantiles>,
+    /// Only where the engine recorded any.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     stages: BTreeMap<&'static str, Quantiles>,
 }
 
@@ -358,6 +368,8 @@ impl From<Summary> for Quantiles {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use pelton_metrics::Stage;
+
     use super::*;
     use crate::compare::{Figure, Round};
 
@@ -397,6 +409,7 @@ pub(crate) mod tests {
             target: "embedded",
             shards: 1,
             input: None,
+            interrupted: false,
             parts: (0..parts).map(part).collect(),
             headline: parts - 1,
             limits: Limits {
@@ -453,7 +466,8 @@ pub(crate) mod tests {
         );
         assert_eq!(
             keys(&value["latency_ns"]),
-            "control end_to_end publish_receipt stages"
+            "control end_to_end publish_receipt",
+            "stages are left out where none was recorded"
         );
         assert_eq!(
             keys(&value["latency_ns"]["end_to_end"]),
@@ -462,7 +476,7 @@ pub(crate) mod tests {
         assert_eq!(
             keys(&value["limits"]),
             "crossbeam_pipeline_per_s fdatasync_ns_p50 read_bytes_per_s ring_per_s \
-             ring_rtt_ns_p50 write_bytes_per_s"
+             ring_rtt_noisy ring_rtt_ns_p50 write_bytes_per_s"
         );
         assert_eq!(
             keys(&value["cpu"]),
@@ -470,6 +484,17 @@ pub(crate) mod tests {
         );
         assert_eq!(value["ratio"]["first_vs_ring"], 2.0);
         assert_eq!(value["limits"]["read_bytes_per_s"], serde_json::Value::Null);
+    }
+
+    #[test]
+    fn recorded_stages_and_an_interruption_show() {
+        let mut report = example(1);
+        report.interrupted = true;
+        report.parts[0].stages.record(Stage::Appended, 1_000);
+        let value: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
+        assert_eq!(value["interrupted"], true);
+        let stage = Stage::Appended.name();
+        assert_eq!(value["latency_ns"]["stages"][stage]["count"], 1);
     }
 
     #[test]

@@ -214,7 +214,8 @@ impl Sender {
         first.is_some_and(|(_, receipt)| Pin::new(receipt).poll(context).is_ready())
     }
 
-    fn is_full(&mut self) -> bool {
+    /// True if its queue has no room.
+    pub(crate) fn is_full(&mut self) -> bool {
         let mut nobody = Context::from_waker(Waker::noop());
         matches!(self.producer.poll_ready(&mut nobody), Poll::Pending)
     }

@@ -33,6 +33,10 @@ impl Report {
             out.push('\n');
         }
         self.limits_line(&mut out);
+        if self.interrupted {
+            let text = "ended early: these are the figures until then";
+            line(&mut out, "interrupted", &format!("{YELLOW}{text}{PLAIN}"));
+        }
         self.verdict_line(&mut out);
         out
     }
@@ -41,10 +45,14 @@ impl Report {
         let limits = &self.limits;
         let mut known = Vec::new();
         if let Some(ns) = limits.ring_rtt_ns_p50 {
-            known.push(format!("ring round trip {}", units::duration(ns)));
+            let noisy = match limits.ring_rtt_noisy {
+                true => " (noisy: its two threads had to share a CPU)",
+                false => "",
+            };
+            known.push(format!("ring round trip {}{noisy}", units::duration(ns)));
         }
         if let Some(rate) = limits.ring_per_s {
-            known.push(format!("one ring {}", units::rate(rate, "msg")));
+            known.push(format!("rings, two hops {}", units::rate(rate, "msg")));
         }
         if let Some(rate) = limits.crossbeam_pipeline_per_s {
             known.push(format!("crossbeam, two hops {}", units::rate(rate, "msg")));

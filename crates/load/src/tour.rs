@@ -6,7 +6,7 @@ use pelton::{Durability, Engine};
 
 use crate::{
     LoadError,
-    bench::Bench,
+    bench::{Bench, Watch},
     report::{Part, Report},
     runs,
     scenario::{Options, Scenario},
@@ -15,17 +15,23 @@ use crate::{
 /// An engine that has nothing to do any more gets this long to stop.
 const SHUTDOWN: Duration = Duration::from_secs(30);
 
-/// Does what `options` say; `progress` is told now and then what is being done, in a few words.
+/// Does what `options` say, under the eyes of `watch`.
 ///
 /// A fault of the engine (lost, doubled, out of order, overrun) is no error but in the report:
 /// [`Report::violations`]. The directory of the run is removed in either case.
 ///
 /// # Errors
-/// [`LoadError`] if the run could not be made.
-pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, LoadError> {
+/// [`LoadError`] if the run could not be made, or was stopped before it had measured anything.
+pub fn run(options: &Options, watch: &Watch<'_>) -> Result<Report, LoadError> {
     options.check()?;
-    let mut bench = Bench::new(options, progress);
-    let (parts, headline) = parts(&mut bench)?;
+    let mut bench = Bench::new(options, watch);
+    let (mut parts, headline) = parts(&mut bench)?;
+    let interrupted = bench.stopped();
+    if interrupted {
+        // Of a part that came to nothing only what it found wrong is of interest.
+        parts.retain(|part| part.achieved_per_s > 0.0 || !part.verdict.violations().is_empty());
+    }
+    let last = parts.len().checked_sub(1).ok_or(LoadError::Interrupted)?;
     let report = Report {
         scenario: options.scenario.name(),
         target: "embedded",
@@ -34,8 +40,9 @@ pub fn run(options: &Options, progress: &dyn Fn(&str)) -> Result<Report, LoadErr
             .input
             .as_ref()
             .map(|path| path.display().to_string()),
+        interrupted,
         parts,
-        headline,
+        headline: headline.min(last),
         limits: bench.limits,
         host: bench.host(),
     };
@@ -86,30 +93,57 @@ fn synced(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Result<Vec<Pa
         Some(bytes) => vec![("synced, saturated", "synced_vs_write_bandwidth", bytes)],
     };
     for size in sizes {
+        if bench.stopped() {
+            break;
+        }
         parts.push(runs::synced::saturated(bench, engine, size, third)?);
     }
     Ok(parts)
 }
 
-/// Short parts that a newcomer can read: how long, how many, how many in batches, how safe.
+/// Share of a part of the tour that is its measured time. Warming up, the limits measured in between
+/// and opening and closing take the rest.
+const MEASURED_SHARE: f64 = 0.6;
+
+/// Short parts that a newcomer can read: how long, how many, how many in batches, how safe. `seconds`
+/// are all of it, so what one part takes too much the others have less.
 fn mix(bench: &mut Bench<'_>, seconds: f64) -> Result<(Vec<Part>, usize), LoadError> {
     let options = bench.options;
-    let part_s = seconds / 5.0;
+    let end_ns = bench.clock.now_ns() + (seconds * 1e9) as u64;
+    let part_s = |bench: &Bench<'_>, parts_left: u32| {
+        let left_ns = end_ns.saturating_sub(bench.clock.now_ns());
+        let left_s = (left_ns as f64 / 1e9).max(seconds / 10.0);
+        left_s / f64::from(parts_left) * MEASURED_SHARE
+    };
+    // Needed last, but a directory that cannot be had is to be told now.
+    bench.work()?;
     let memory = bench.engine(Durability::Memory, "memory")?;
-    let mut parts = vec![runs::rtt::run(bench, &memory, part_s)?];
-    for scenario in [Scenario::Throughput, Scenario::Batch] {
+    let mut parts = Vec::new();
+    let rtt_s = part_s(bench, 5);
+    parts.push(runs::rtt::run(bench, &memory, rtt_s)?);
+    for (scenario, parts_left) in [(Scenario::Throughput, 4), (Scenario::Batch, 3)] {
+        if bench.stopped() {
+            break;
+        }
         let options = Options {
             scenario,
             ..options.clone()
         };
-        let stream = runs::stream::stream_of(&options, part_s);
+        let stream = runs::stream::stream_of(&options, part_s(bench, parts_left));
         parts.push(runs::stream::run(bench, &memory, &stream)?);
     }
     close(bench, memory)?;
+    if bench.stopped() {
+        return Ok((parts, 1));
+    }
     let durable = bench.engine(Durability::Synced, "synced")?;
-    parts.push(runs::synced::depth_1(bench, &durable, part_s)?);
-    let size = ("synced, 256 B", "synced_256_vs_write_bandwidth", 256);
-    parts.push(runs::synced::saturated(bench, &durable, size, part_s)?);
+    let depth_1_s = part_s(bench, 2);
+    parts.push(runs::synced::depth_1(bench, &durable, depth_1_s)?);
+    if !bench.stopped() {
+        let size = ("synced, 256 B", "synced_256_vs_write_bandwidth", 256);
+        let saturated_s = part_s(bench, 1);
+        parts.push(runs::synced::saturated(bench, &durable, size, saturated_s)?);
+    }
     close(bench, durable)?;
     Ok((parts, 1))
 }
@@ -136,8 +170,15 @@ mod tests {
         }
     }
 
+    fn temporary(name: &str) -> std::path::PathBuf {
+        let name = format!("pelton-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        path
+    }
+
     fn fine(options: &Options) -> Report {
-        let report = run(options, &|_| ()).unwrap_or_else(|error| panic!("{error}"));
+        let report = run(options, &Watch::new(&|_| ())).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(report.violations(), Vec::<String>::new());
         let verdict = report.verdict();
         assert!(verdict.published > 0);
@@ -156,7 +197,7 @@ mod tests {
             (Scenario::Batch, 1),
             (Scenario::Shared, 1),
             (Scenario::Fanout, 10),
-            (Scenario::Control, 1),
+            (Scenario::Control, 4),
         ] {
             let verdict = fine(&short(scenario)).verdict();
             let name = scenario.name();
@@ -166,6 +207,65 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn the_tour_takes_the_time_it_was_given_limits_included() {
+        let parent = temporary("tour-time");
+        let options = Options {
+            seconds: Some(3.0),
+            dir: Some(parent.clone()),
+            ..Options::new(Scenario::Mix)
+        };
+        let clock = crate::embedded::Clock::new();
+        let start_ns = clock.now_ns();
+        let report = fine(&options);
+        // An unoptimised engine on a busy machine: far above 3 s, far below what rounds of fixed size
+        // took.
+        let took_ns = clock.now_ns() - start_ns;
+        assert!(took_ns < 9_000_000_000, "{took_ns} ns");
+        assert_eq!(report.parts.len(), 5);
+        for part in &report.parts {
+            assert!(!part.comparisons.is_empty(), "{} has no ratio", part.name);
+        }
+        std::fs::remove_dir_all(&parent).unwrap();
+    }
+
+    #[test]
+    fn a_stopped_run_ends_in_order_with_what_it_has() {
+        let parent = temporary("tour-stop");
+        for scenario in [Scenario::Throughput, Scenario::Synced, Scenario::Control] {
+            let options = Options {
+                seconds: Some(4.0),
+                dir: Some(parent.clone()),
+                ..Options::new(scenario)
+            };
+            let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let watch = Watch {
+                stop: std::sync::Arc::clone(&stop),
+                progress: &|what| {
+                    // One round is done, and another begins.
+                    if what.contains("round 2 of") {
+                        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                    }
+                },
+            };
+            let report = run(&options, &watch).unwrap();
+            assert!(report.interrupted);
+            assert_eq!(report.violations(), Vec::<String>::new());
+            assert_eq!(report.parts.len(), 1, "{}", scenario.name());
+        }
+        let left = std::fs::read_dir(&parent).unwrap().count();
+        assert_eq!(left, 0, "the directories of the runs are gone");
+        std::fs::remove_dir_all(&parent).unwrap();
+    }
+
+    #[test]
+    fn a_run_stopped_at_once_has_nothing_to_report() {
+        let watch = Watch::new(&|_| ());
+        watch.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        let error = run(&short(Scenario::Rtt), &watch).unwrap_err();
+        assert!(matches!(error, LoadError::Interrupted), "{error}");
     }
 
     #[test]
@@ -187,8 +287,7 @@ mod tests {
 
     #[test]
     fn a_file_is_replayed_line_by_line_on_disk_and_leaves_no_directory() {
-        let parent = std::env::temp_dir().join(format!("pelton-tour-{}", std::process::id()));
-        std::fs::create_dir_all(&parent).unwrap();
+        let parent = temporary("tour");
         let input = parent.join("lines.ndjson");
         let line = |i: u64| format!("{{\"time_ms\":{},\"k\":\"{}\"}}\n", i * 10, i % 7);
         std::fs::write(&input, (0..500).map(line).collect::<String>()).unwrap();

@@ -56,15 +56,15 @@ pub(crate) struct Bench {
     pub(crate) key: Option<String>,
 
     /// replay: how many times as fast as recorded (default: so that it takes --duration)
-    #[arg(long, value_name = "X", value_parser = positive)]
+    #[arg(long, value_name = "X", value_parser = positive, allow_negative_numbers = true)]
     pub(crate) speed: Option<f64>,
 
-    /// Measured time in seconds (default: 10)
-    #[arg(long, value_name = "S", value_parser = positive)]
+    /// Measured time in seconds; without a scenario the time of all of it (default: 10)
+    #[arg(long, value_name = "S", value_parser = positive, allow_negative_numbers = true)]
     pub(crate) duration: Option<f64>,
 
     /// Messages per second; latency then counts from the intended send times (default: as many as go)
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", value_parser = at_least_1, allow_negative_numbers = true)]
     pub(crate) rate: Option<u64>,
 
     /// Shards of the engine, one thread each
@@ -219,6 +219,13 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
+fn at_least_1(text: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(value) if value > 0 => Ok(value),
+        _ => Err("give a whole number, 1 or more".into()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory as _;
@@ -251,12 +258,18 @@ mod tests {
     #[test]
     fn numbers_that_make_no_sense_are_usage_errors() {
         for bad in ["0", "-1", "nan", "inf", "fast"] {
-            let args = ["pelton", "bench", &format!("--duration={bad}")];
-            assert_eq!(
-                Args::try_parse_from(args).unwrap_err().exit_code(),
-                2,
-                "{bad}"
-            );
+            for option in ["--duration", "--speed", "--rate"] {
+                let error = Args::try_parse_from(["pelton", "bench", option, bad]).unwrap_err();
+                assert_eq!(error.exit_code(), 2, "{option} {bad}");
+                let text = error.to_string();
+                assert!(text.contains(option) && text.contains("give a "), "{text}");
+            }
         }
+    }
+
+    #[test]
+    fn a_scenario_typed_wrong_is_answered_with_the_nearest() {
+        let error = Args::try_parse_from(["pelton", "bench", "spynced"]).unwrap_err();
+        assert!(error.to_string().contains("'synced'"), "{error}");
     }
 }

@@ -30,8 +30,5 @@ pub(crate) fn print(text: &str) {
 pub(crate) fn fail(line: &str, code: u8) -> ExitCode {
     let mut out = anstream::stderr().lock();
     let _ = writeln!(out, "\x1b[1;31mpelton:\x1b[0m {line}");
-    if code == 2 {
-        let _ = writeln!(out, "For more information, try 'pelton --help'.");
-    }
     ExitCode::from(code)
 }

@@ -66,7 +66,7 @@ fn usage_errors_end_with_2_and_say_what_to_do_in_one_line() {
         (&["bench", "throughput", "--size", "3"], "--size 24"),
         (
             &["bench", "rtt", "--json", "/nonexistent/x.json"],
-            "make it first",
+            "a directory that exists",
         ),
     ] {
         let out = pelton(args);
@@ -74,6 +74,7 @@ fn usage_errors_end_with_2_and_say_what_to_do_in_one_line() {
         assert_eq!(out.status.code(), Some(2), "{args:?}: {error}");
         let first = error.lines().next().unwrap_or_default();
         assert!(first.starts_with("pelton: "), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
         assert!(
             error.contains(remedy) || first.contains("use it with"),
             "{error}"

@@ -35,14 +35,15 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
         ..Shape::one_to_one(bench.options)
     };
     let wanted = BYTES_MIN.max((seconds * BYTES_PER_SECOND) as u64);
-    let entries = wanted / shape.message_bytes as u64;
     let mut client = bench.client(engine, "backlog", &shape)?;
     bench.say(&format!("backlog: writing {}", units::bytes(wanted as f64)));
     let write_start_ns = client.now_ns();
-    client.run(
-        &mut Schedule::new(Pace::Saturated, 0).at_most(entries),
-        u64::MAX,
-    )?;
+    let wanted_entries = wanted / shape.message_bytes as u64;
+    let mut schedule = Schedule::new(Pace::Saturated, 0).at_most(wanted_entries);
+    client.run(&mut schedule, u64::MAX)?;
+    // Fewer if it was stopped meanwhile.
+    let entries = schedule.sent();
+    let written = entries * shape.message_bytes as u64;
     client.flush()?;
     let write_s = (client.now_ns() - write_start_ns) as f64 / 1e9;
     let dropped = drop_segments(bench.work()?.path());
@@ -52,6 +53,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
     let mut busy_s = 0.0;
     let meter = Meter::start(engine)?;
     for n in 1..=ROUNDS {
+        if bench.stopped() {
+            break;
+        }
         bench.say(&format!("backlog: draining, round {n} of {ROUNDS}"));
         let neighbours = Neighbours::now();
         let raw = bench.read_bytes_per_s(RAW_READ_BYTES)?;
@@ -83,12 +87,12 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
     part.verdict = client.seen.verifier.verdict();
     part.title = format!(
         "{} of {} messages of {} B written, then dropped from the page cache ({dropped} segments) and drained",
-        units::bytes(wanted as f64),
+        units::bytes(written as f64),
         durability_name(shape.durability),
         shape.message_bytes
     );
     part.meaning = "how fast consumers catch up with what is on disk only";
-    let write_rate = units::bytes(wanted as f64 / write_s);
+    let write_rate = units::bytes(written as f64 / write_s);
     part.figures.push((
         "written at",
         format!("{write_rate}/s of payload, with no consumer"),
@@ -100,7 +104,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
         Figure::BytesPerSecond,
         &rounds,
     ));
-    if rounds.is_empty() {
+    if rounds.is_empty() && !bench.stopped() {
         part.notes
             .push("no ratio: this file system has no O_DIRECT".into());
     }

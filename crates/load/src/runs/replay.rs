@@ -22,7 +22,15 @@ pub(crate) fn read(options: &Options) -> Result<Arc<Events>, LoadError> {
         .input
         .as_deref()
         .expect("checked: replay has an input");
-    Ok(Arc::new(Events::read(path, options.key.as_deref())?))
+    let events = Events::read(path, options.key.as_deref())?;
+    if !events.timed && options.speed.is_some() {
+        return Err(LoadError::Input {
+            path: path.to_owned(),
+            why: "its lines have no time_ms, so there is no speed to multiply".into(),
+            remedy: "leave --speed out, or give --rate R",
+        });
+    }
+    Ok(Arc::new(events))
 }
 
 pub(crate) fn run(
@@ -93,6 +101,7 @@ pub(crate) fn run(
     };
     part.title = title(events, &shape, shards, &told);
     part.meaning = "real events: every line must arrive once, unchanged, and in order per key";
+    part.notes.extend(left_out(events));
     if pace != Pace::Saturated {
         part.comparisons.extend(p50_over_limit(
             &part,
@@ -101,6 +110,18 @@ pub(crate) fn run(
         ));
     }
     Ok(part)
+}
+
+/// What was not done with the file as it stands.
+fn left_out(events: &Events) -> impl Iterator<Item = String> {
+    let blank = (events.blank > 0).then(|| format!("blank lines left out: {}", events.blank));
+    let back = (events.back > 0 && events.timed).then(|| {
+        format!(
+            "lines with a time_ms before that of an earlier line, sent right after that: {}",
+            events.back
+        )
+    });
+    blank.into_iter().chain(back)
 }
 
 /// Which lines each producer sends, in order.

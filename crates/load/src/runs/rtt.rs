@@ -32,6 +32,9 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
     let mut handled = Handled::attach(&topics[0], shape.message_bytes)?;
     bench.say("rtt: warming up");
     for _ in 0..WARM_UP {
+        if bench.stopped() {
+            break;
+        }
         there_and_back(&mut client)?;
         handled.once(&bench.clock)?;
     }
@@ -44,24 +47,29 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine, seconds: f64) -> Resul
     let (mut messages, mut bytes) = (0, 0);
     let meter = Meter::start(engine)?;
     for n in 1..=ROUNDS {
+        if bench.stopped() {
+            break;
+        }
         bench.say(&format!("rtt: round {n} of {ROUNDS}"));
         let neighbours = Neighbours::now();
         let raw = bench.ring_rtt_ns(round_ns / 5)?;
         let start_ns = client.now_ns();
-        while client.now_ns() - start_ns < round_ns * 3 / 5 {
+        while client.now_ns() - start_ns < round_ns * 3 / 5 && !bench.stopped() {
             there_and_back(&mut client)?;
         }
         busy_s += (client.now_ns() - start_ns) as f64 / 1e9;
         client.seen.flush();
-        rings.extend(round(&client.seen.end_to_end, raw, neighbours.share()));
-        all.merge(&client.seen.end_to_end);
+        let by_ring = std::mem::replace(&mut client.seen.end_to_end, Histogram::new(DIGITS));
+        all.merge(&by_ring);
         receipts.merge(&client.publish_receipt);
         messages += client.seen.messages;
         bytes += client.seen.bytes;
         client.restart();
-        let neighbours = Neighbours::now();
-        let handler = handled.round(&bench.clock, round_ns / 5)?;
-        handlers.extend(round(&handler, raw, neighbours.share()));
+        let by_handler = handled.round(bench, round_ns / 5)?;
+        // Of both together: alone they are too short to say.
+        let others = neighbours.share();
+        rings.extend(round(&by_ring, raw, others));
+        handlers.extend(round(&by_handler, raw, others));
     }
     (client.seen.messages, client.seen.bytes) = (messages, bytes);
     let mut part = part_of("rtt", &shape, &mut client, busy_s);
@@ -208,14 +216,11 @@ impl Handled {
     }
 
     /// Latencies of one round, which are also kept.
-    fn round(
-        &mut self,
-        clock: &crate::embedded::Clock,
-        for_ns: u64,
-    ) -> Result<Histogram, LoadError> {
+    fn round(&mut self, bench: &Bench<'_>, for_ns: u64) -> Result<Histogram, LoadError> {
+        let clock = &bench.clock;
         let kept = std::mem::replace(&mut self.latency, Histogram::new(DIGITS));
         let start_ns = clock.now_ns();
-        while clock.now_ns() - start_ns < for_ns {
+        while clock.now_ns() - start_ns < for_ns && !bench.stopped() {
             self.once(clock)?;
         }
         let round = std::mem::replace(&mut self.latency, kept);

@@ -4,7 +4,7 @@ use pelton::Engine;
 
 use crate::{
     LoadError,
-    bench::{Bench, Meter, ROUNDS, Shape, p50_over_limit, part_of},
+    bench::{Bench, Meter, ROUNDS, Shape, p50_over_limit, part_of, warm_up_ns},
     compare::{Comparison, Figure, Round},
     embedded::Client,
     neighbours::Neighbours,
@@ -91,7 +91,7 @@ pub(crate) fn run(
     let mut client = bench.client(engine, stream.name, &stream.shape)?;
     client.open_windows()?;
     bench.say(&format!("{}: warming up", stream.name));
-    let warm = client.now_ns() + WARM_UP_NS;
+    let warm = client.now_ns() + warm_up_ns(WARM_UP_NS, stream.seconds);
     client.run(&mut Schedule::new(Pace::Saturated, 0), warm)?;
     client.drain()?;
     client.restart();
@@ -117,6 +117,9 @@ fn saturated(
     let mut seconds = 0.0;
     let meter = Meter::start(engine)?;
     for n in 1..=ROUNDS {
+        if bench.stopped() {
+            break;
+        }
         bench.say(&format!("{}: round {n} of {ROUNDS}", stream.name));
         let neighbours = Neighbours::now();
         let raw = bench.crossbeam(stream.shape.message_bytes, round_ns / 4);

@@ -4,7 +4,7 @@ use pelton::{Durability, Engine};
 
 use crate::{
     LoadError,
-    bench::{Bench, Meter, ROUNDS, Shape, part_of},
+    bench::{Bench, Meter, ROUNDS, Shape, part_of, warm_up_ns},
     compare::{Comparison, Figure, Round},
     neighbours::Neighbours,
     report::Part,
@@ -12,14 +12,8 @@ use crate::{
     schedule::{Pace, Schedule},
 };
 
-/// Bytes of a raw write round: long enough for 16 syncs of 4 MiB.
-const RAW_WRITE_BYTES: u64 = 64 << 20;
-
 /// Payload that is kept under way: the two commit buffers of a log.
 const UNDER_WAY_BYTES: u64 = 8 << 20;
-
-/// Raw commits per round.
-const RAW_SYNCS: usize = 200;
 
 /// Until segments have been consumed and come back written through.
 const WARM_UP_NS: u64 = 700_000_000;
@@ -49,8 +43,8 @@ pub(crate) fn depth_1(
     let mut client = bench.client(engine, "synced-1", &shape)?;
     client.open_windows()?;
     bench.say("synced, one in flight: warming up");
-    let warm = client.now_ns() + WARM_UP_NS / 4;
-    while client.now_ns() < warm {
+    let warm = client.now_ns() + warm_up_ns(WARM_UP_NS / 4, seconds);
+    while client.now_ns() < warm && !bench.stopped() {
         client.publish_and_wait(0)?;
     }
     client.drain()?;
@@ -61,11 +55,14 @@ pub(crate) fn depth_1(
     let mut busy_s = 0.0;
     let meter = Meter::start(engine)?;
     for n in 1..=ROUNDS {
+        if bench.stopped() {
+            break;
+        }
         bench.say(&format!("synced, one in flight: round {n} of {ROUNDS}"));
         let neighbours = Neighbours::now();
-        let raw = bench.fdatasync_ns(RAW_SYNCS)?;
+        let raw = bench.fdatasync_ns(round_ns / 4)?;
         let start_ns = client.now_ns();
-        while client.now_ns() - start_ns < round_ns {
+        while client.now_ns() - start_ns < round_ns && !bench.stopped() {
             client.publish_and_wait(0)?;
         }
         busy_s += (client.now_ns() - start_ns) as f64 / 1e9;
@@ -112,7 +109,7 @@ pub(crate) fn saturated(
     let mut client = bench.client(engine, &format!("synced-{message_bytes}"), &shape)?;
     client.open_windows()?;
     bench.say(&format!("{name}: warming up"));
-    let warm = client.now_ns() + WARM_UP_NS;
+    let warm = client.now_ns() + warm_up_ns(WARM_UP_NS, seconds);
     client.run(&mut Schedule::new(Pace::Saturated, 0), warm)?;
     client.drain()?;
     client.restart();
@@ -121,9 +118,12 @@ pub(crate) fn saturated(
     let mut busy_s = 0.0;
     let meter = Meter::start(engine)?;
     for n in 1..=ROUNDS {
+        if bench.stopped() {
+            break;
+        }
         bench.say(&format!("{name}: round {n} of {ROUNDS}"));
         let neighbours = Neighbours::now();
-        let raw = bench.write_bytes_per_s(RAW_WRITE_BYTES)?;
+        let raw = bench.write_bytes_per_s(round_ns / 4)?;
         let (before, start_ns) = (client.seen.bytes, client.now_ns());
         client.run(&mut Schedule::new(Pace::Saturated, 0), start_ns + round_ns)?;
         client.drain()?;

@@ -1,9 +1,18 @@
 //! `pelton bench`: runs a scenario, prints the table, writes the files.
 
-use std::{fs, path::Path};
+use std::{
+    fs::{self, OpenOptions},
+    io,
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
 
 use indicatif::{ProgressBar, ProgressStyle};
-use pelton_load::{Options, Report};
+use pelton_load::{Options, Report, Watch};
+use signal_hook::{
+    consts::{SIGHUP, SIGINT, SIGTERM},
+    flag,
+};
 
 use crate::{
     args::{Bench, Target},
@@ -31,7 +40,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
     outputs
         .into_iter()
         .flatten()
-        .try_for_each(|path| check_output(path))?;
+        .try_for_each(|path| check_output(path, bench.input.as_deref()))?;
     let report = measured(&options)?;
     print(&report.table());
     if let Some(path) = &bench.json {
@@ -46,7 +55,8 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
             None => return Err(no_latency(path, &report)),
         }
     }
-    match report.violations().is_empty() {
+    // An interrupted run has not checked what it was asked to.
+    match report.violations().is_empty() && !report.interrupted {
         true => Ok(()),
         false => Err(Failure::Told),
     }
@@ -59,10 +69,18 @@ fn measured(options: &Options) -> Result<Report, Failure> {
     if let Ok(style) = ProgressStyle::with_template("[{elapsed}] {msg}") {
         progress.set_style(style);
     }
-    let report = pelton_load::run(options, &|what| {
-        progress.set_message(what.to_owned());
-        progress.tick();
-    });
+    let watch = Watch {
+        progress: &|what| {
+            progress.set_message(what.to_owned());
+            progress.tick();
+        },
+        stop: stop_flag().map_err(|error| {
+            Failure::Error(format!(
+                "watching for Ctrl-C failed: {error}; run it where signals may be handled"
+            ))
+        })?,
+    };
+    let report = pelton_load::run(options, &watch);
     progress.finish_and_clear();
     report.map_err(|error| match error.is_usage() {
         true => Failure::Usage(error.to_string()),
@@ -70,17 +88,40 @@ fn measured(options: &Options) -> Result<Report, Failure> {
     })
 }
 
-fn check_output(path: &Path) -> Result<(), Failure> {
-    let parent = path
-        .parent()
-        .filter(|parent| !parent.as_os_str().is_empty());
-    match parent {
-        Some(parent) if !parent.is_dir() => Err(Failure::Usage(format!(
-            "{} cannot be written: {} is no directory; make it first, or name another file",
-            path.display(),
-            parent.display()
-        ))),
-        _ => Ok(()),
+/// Set by the first Ctrl-C (or SIGTERM, SIGHUP), which ends the run in order. The second ends the
+/// process at once; what that leaves behind the next run removes.
+fn stop_flag() -> io::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        // In this order: the first signal finds the flag not yet set.
+        flag::register_conditional_shutdown(signal, 1, Arc::clone(&stop))?;
+        flag::register(signal, Arc::clone(&stop))?;
+    }
+    Ok(stop)
+}
+
+/// Opens the file as it will be opened to write it, but changes nothing.
+fn check_output(path: &Path, input: Option<&Path>) -> Result<(), Failure> {
+    let refuse = |why: &str| {
+        Err(Failure::Usage(format!(
+            "writing {} would fail: {why}; name a file that you may write, in a directory that exists",
+            path.display()
+        )))
+    };
+    let same = |input: &Path| fs::canonicalize(input).ok() == fs::canonicalize(path).ok();
+    if path.exists() && input.is_some_and(same) {
+        return refuse("it is the file to replay");
+    }
+    match OpenOptions::new().append(true).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let made = OpenOptions::new().write(true).create_new(true).open(path);
+            match made.and_then(|_| fs::remove_file(path)) {
+                Ok(()) => Ok(()),
+                Err(error) => refuse(&error.to_string()),
+            }
+        }
+        Err(error) => refuse(&error.to_string()),
     }
 }
 
@@ -99,4 +140,33 @@ fn no_latency(path: &Path, report: &Report) -> Failure {
         path.display(),
         report.scenario
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_refused_before_the_run_and_the_others_are_left_as_they_are()
+    {
+        let dir = std::env::temp_dir().join(format!("pelton-bench-output-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let (new, old) = (dir.join("new.json"), dir.join("old.json"));
+        fs::write(&old, "old").unwrap();
+        check_output(&new, None).unwrap();
+        assert!(!new.exists(), "the check leaves no file behind");
+        check_output(&old, Some(&new)).unwrap();
+        assert_eq!(fs::read_to_string(&old).unwrap(), "old");
+        for (path, input) in [
+            (dir.join("missing/new.json"), None),
+            (dir.clone(), None),
+            (old.clone(), Some(old.as_path())),
+        ] {
+            let Err(Failure::Usage(line)) = check_output(&path, input) else {
+                panic!("{} is refused", path.display());
+            };
+            assert!(line.contains(path.to_str().unwrap()), "{line}");
+        }
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }

@@ -30,8 +30,8 @@ use crate::{
 /// Time of a raw round at most: more says nothing new, and whoever stops a run waits for its end.
 const RAW_NS_MAX: u64 = 500_000_000;
 
-/// Commits of a raw round: a median of fewer says little, more say nothing new.
-const SYNCS_MIN: usize = 25;
+/// Commits of a round, raw or the engine's: a median of fewer says little, more say nothing new.
+pub(crate) const SYNCS_MIN: usize = 25;
 const SYNCS_MAX: usize = 300;
 
 /// Raw writes are synced at each of these.

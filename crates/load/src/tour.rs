@@ -225,12 +225,9 @@ mod tests {
         let took_ns = clock.now_ns() - start_ns;
         assert!(took_ns < 9_000_000_000, "{took_ns} ns");
         assert_eq!(report.parts.len(), 5);
-        // A disk that is kept busy by neighbours may give a row too few rounds for a ratio.
-        let compared = report
-            .parts
-            .iter()
-            .filter(|part| !part.comparisons.is_empty());
-        assert!(compared.count() >= 3);
+        for part in &report.parts {
+            assert!(!part.comparisons.is_empty(), "{} has no ratio", part.name);
+        }
         std::fs::remove_dir_all(&parent).unwrap();
     }
 

@@ -4,7 +4,7 @@ use pelton::{Durability, Engine};
 
 use crate::{
     LoadError,
-    bench::{Bench, Meter, ROUNDS, Shape, part_of, warm_up_ns},
+    bench::{Bench, Meter, ROUNDS, SYNCS_MIN, Shape, part_of, warm_up_ns},
     compare::{Comparison, Figure, Round},
     neighbours::Neighbours,
     report::Part,
@@ -61,9 +61,11 @@ pub(crate) fn depth_1(
         bench.say(&format!("synced, one in flight: round {n} of {ROUNDS}"));
         let neighbours = Neighbours::now();
         let raw = bench.fdatasync_ns(round_ns / 4)?;
-        let start_ns = client.now_ns();
-        while client.now_ns() - start_ns < round_ns && !bench.stopped() {
+        let (start_ns, mut commits) = (client.now_ns(), 0);
+        let short = |now_ns, commits| now_ns - start_ns < round_ns || commits < SYNCS_MIN;
+        while short(client.now_ns(), commits) && !bench.stopped() {
             client.publish_and_wait(0)?;
+            commits += 1;
         }
         busy_s += (client.now_ns() - start_ns) as f64 / 1e9;
         client.drain()?;

@@ -40,7 +40,7 @@ const SPIN_NS: u64 = 30_000;
 const EARLY_NS: u64 = 120_000;
 
 /// Nothing arrived for this long while something was owed: it is lost.
-const STALL_NS: u64 = 10_000_000_000;
+pub(crate) const STALL_NS: u64 = 10_000_000_000;
 
 /// A consumer and what it has granted.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use pelton::{EngineStats, HandlerGuard, InitialPosition, Topic, Verdict as Handl
 use crate::{
     LoadError,
     bench::{NO_SAMPLE, Shape},
-    embedded::Clock,
+    embedded::{Clock, STALL_NS},
     payload::Header,
     sender::Sender,
     verify::{Verdict, Verifier},
@@ -20,9 +20,6 @@ use crate::{
 
 /// Entries sent in a step: some microseconds.
 const STEP: usize = 16;
-
-/// Nothing arrived for this long while something was owed: it is lost.
-const STALL_NS: u64 = 10_000_000_000;
 
 /// Subscriptions of a topic, one handler each: with four of them a message is several times the work
 /// for the shard that it is for the client.

@@ -16,7 +16,7 @@ use pelton_broker::{Handled, ProducerId, Request};
 use pelton_rings::{Credit, Lane, PriorityReceiver};
 
 use crate::mesh::{CONTROL, DATA, FromPeer, PeerData};
-use crate::port::{Control, Data, Publish, Shared, Stamped};
+use crate::port::{Control, Data, Publish, Shared, Stamped, for_each_bit};
 use crate::producer_port::Popped;
 use crate::producers::Producers;
 use crate::watched::Watched;
@@ -502,10 +502,6 @@ impl Inbox {
 
 fn take_bits(words: &pelton_rings::ReadyWords, mut found: impl FnMut(u32)) {
     for word in 0..words.words() {
-        let mut bits = words.take(word);
-        while bits != 0 {
-            found(word as u32 * 64 + bits.trailing_zeros());
-            bits &= bits - 1;
-        }
+        for_each_bit(word, words.take(word), &mut found);
     }
 }

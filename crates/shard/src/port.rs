@@ -419,13 +419,18 @@ impl ReadyBits {
                 if first + word * 64 >= used {
                     return;
                 }
-                let mut bits = group.take(word);
-                while bits != 0 {
-                    found((first + word * 64) as u32 + bits.trailing_zeros());
-                    bits &= bits - 1;
-                }
+                for_each_bit(first / 64 + word, group.take(word), &mut found);
             }
             first += GROUP_BITS;
         }
+    }
+}
+
+/// Numbers of the bits that are set in one word of ready bits.
+#[inline]
+pub(crate) fn for_each_bit(word: usize, mut bits: u64, mut found: impl FnMut(u32)) {
+    while bits != 0 {
+        found(word as u32 * 64 + bits.trailing_zeros());
+        bits &= bits - 1;
     }
 }

@@ -5,7 +5,7 @@
 //! published lately stays set, which its handle finds in its own cache, and the shard looks at the
 //! tail of its ring instead, in each turn and before each sleep.
 
-use crate::port::ReadyBits;
+use crate::port::{ReadyBits, for_each_bit};
 use crate::producers::Producers;
 
 /// Rings looked at in each turn: a load each, from the shard's own cache while nothing is published.
@@ -95,12 +95,5 @@ impl Watched {
             }
             return;
         }
-    }
-}
-
-fn for_each_bit(word: usize, mut bits: u64, mut found: impl FnMut(u32)) {
-    while bits != 0 {
-        found(word as u32 * 64 + bits.trailing_zeros());
-        bits &= bits - 1;
     }
 }

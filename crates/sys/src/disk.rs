@@ -15,6 +15,7 @@ use crossbeam_channel::Receiver;
 pub use shutdown::Shutdown;
 
 use crate::file::{Access, SegmentFile};
+use crate::memory::Memory;
 use crate::notify::Notifier;
 use crate::op::{Completion, FileId, FileTask, Op, RawDone};
 use crate::pool::{IoPool, Port};
@@ -184,50 +185,32 @@ impl Disk {
                 direct,
             } => {
                 let len = (len as usize).min(memory.len());
-                let Some(file) = self.files.get(&file).cloned() else {
-                    self.refuse(user, Some(memory));
-                    return Ok(());
-                };
-                let mode = file.way(direct, &memory, offset, len);
-                let kind = Kind::Read(Reading::new(offset, len, mode));
-                self.table.insert(Flight {
-                    user,
-                    file: Some(file),
-                    memory: Some(memory),
-                    kind,
+                self.insert_transfer(user, file, memory, |file, memory| {
+                    let mode = file.way(direct, memory, offset, len);
+                    Kind::Read(Reading::new(offset, len, mode))
                 })
             }
             Op::Commit {
                 file,
                 offset,
                 memory,
-            } => {
-                let Some(file) = self.files.get(&file).cloned() else {
-                    self.refuse(user, Some(memory));
-                    return Ok(());
-                };
+            } => self.insert_transfer(user, file, memory, |file, memory| {
                 let len = memory.len();
-                let mode = file.way(true, &memory, offset, len);
-                let kind = Kind::Commit(Committing::new(offset, len, mode));
-                self.table.insert(Flight {
-                    user,
-                    file: Some(file),
-                    memory: Some(memory),
-                    kind,
-                })
-            }
+                let mode = file.way(true, memory, offset, len);
+                Kind::Commit(Committing::new(offset, len, mode))
+            }),
             Op::Sync { file } => {
                 let Some(file) = self.files.get(&file).cloned() else {
                     self.refuse(user, None);
                     return Ok(());
                 };
                 let file = Some(file);
-                self.table.insert(Flight {
+                Some(self.table.insert(Flight {
                     user,
                     file,
                     memory: None,
                     kind: Kind::Sync,
-                })
+                }))
             }
             Op::Task(task) => {
                 let file = match &*task {
@@ -236,18 +219,41 @@ impl Disk {
                 };
                 let work = Box::new(TaskWork { task: *task, file });
                 let kind = Kind::Task(Some(work));
-                self.table.insert(Flight {
+                Some(self.table.insert(Flight {
                     user,
                     file: None,
                     memory: None,
                     kind,
-                })
+                }))
             }
         };
+        let Some(slot) = slot else { return Ok(()) };
         if !self.waiting.is_empty() || !self.launch(slot) {
             self.waiting.push_back(slot);
         }
         Ok(())
+    }
+
+    /// A read or a write between a file and memory; `None` if the file is not open, which is answered
+    /// as such.
+    fn insert_transfer(
+        &mut self,
+        user: u64,
+        file: FileId,
+        memory: Memory,
+        kind: impl FnOnce(&SegmentFile, &Memory) -> Kind,
+    ) -> Option<u32> {
+        let Some(file) = self.files.get(&file).cloned() else {
+            self.refuse(user, Some(memory));
+            return None;
+        };
+        let kind = kind(&file, &memory);
+        Some(self.table.insert(Flight {
+            user,
+            file: Some(file),
+            memory: Some(memory),
+            kind,
+        }))
     }
 
     /// Hands what was submitted to the kernel, and lets it post what is done: at most one system

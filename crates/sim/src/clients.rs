@@ -1,0 +1,77 @@
+//! Those who use the core: producers and consumers, as the handles of the API would.
+
+use std::collections::BTreeMap;
+
+use pelton_broker::flow::{Account, Grant, Granter};
+use pelton_broker::{ConsumerId, ProducerId};
+
+#[derive(Debug)]
+pub(crate) struct Producer {
+    pub(crate) topic: usize,
+    pub(crate) slot: u32,
+    pub(crate) id: Option<ProducerId>,
+    pub(crate) open: bool,
+    pub(crate) next_sequence: u64,
+    /// Sequences without an answer, and the place of each entry in its topic.
+    pub(crate) owed: BTreeMap<u64, usize>,
+    /// The topic as it was made: another with the same name is not this producer's.
+    pub(crate) life: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Consumer {
+    pub(crate) name: String,
+    pub(crate) topic: usize,
+    pub(crate) topic_name: String,
+    pub(crate) sub: String,
+    pub(crate) slot: u32,
+    pub(crate) id: Option<ConsumerId>,
+    /// The core has it.
+    pub(crate) attached: bool,
+    /// It knows that it is attached.
+    pub(crate) told: bool,
+    granter: Granter,
+    pub(crate) granted: u64,
+    pub(crate) delivered: u64,
+    /// Every entry it was given, in order.
+    pub(crate) saw: Vec<usize>,
+}
+
+impl Consumer {
+    pub(crate) fn new(
+        number: usize,
+        (topic, topic_name): (usize, String),
+        sub: String,
+        slot: u32,
+    ) -> (Consumer, Account) {
+        let (granter, account) = Granter::pair();
+        let consumer = Consumer {
+            name: format!("c{number}"),
+            topic,
+            topic_name,
+            sub,
+            slot,
+            id: None,
+            attached: true,
+            told: false,
+            granter,
+            granted: 0,
+            delivered: 0,
+            saw: Vec::new(),
+        };
+        (consumer, account)
+    }
+
+    pub(crate) fn is_of(&self, topic: &str, sub: &str) -> bool {
+        self.topic_name == topic && self.sub == sub
+    }
+
+    /// Asks for messages; true if the shard's doorbell is to be rung.
+    pub(crate) fn grant(&mut self, messages: u32) -> bool {
+        let grant = self.granter.grant(messages);
+        if grant != Grant::Ignored {
+            self.granted += u64::from(messages);
+        }
+        grant == Grant::Ring
+    }
+}

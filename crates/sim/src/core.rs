@@ -1,0 +1,335 @@
+//! The real core of one shard, and every arm that names its events, requests and effects.
+
+use pelton_broker::flow::Account;
+use pelton_broker::storage::{
+    CursorState, DiskDone, Durability, Log, Options as LogOptions, Position, Recovered, SubKey,
+    TopicKey,
+};
+use pelton_broker::{
+    Broker, BrokerStats, ConsumerId, Effect, Event, Handled, InitialPosition, LogState, MetaDone,
+    Now, Options, ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId,
+    SubscriptionKind, TOPIC_PREFIX, TopicId, TopicRecord,
+};
+
+use crate::disk::Disk;
+use crate::meta::Meta;
+
+#[derive(Debug)]
+pub(crate) struct Core {
+    broker: Broker,
+    shard: usize,
+}
+
+/// What came out of the core for its clients.
+#[derive(Debug)]
+pub(crate) enum Out {
+    HandOver {
+        consumer: ConsumerId,
+        entries: Vec<Delivered>,
+        messages: u32,
+        redeliveries: u32,
+    },
+    Receipts(Receipts),
+    Reply(u64, Result<Reply, RequestError>),
+    /// Name of a topic whose record is being written.
+    Record(TopicRecord),
+    Poisoned,
+}
+
+/// One entry as a consumer gets it.
+#[derive(Clone, Debug)]
+pub(crate) struct Delivered {
+    pub(crate) position: Position,
+    pub(crate) body: Vec<u8>,
+    pub(crate) messages: u32,
+    pub(crate) key_hash: u32,
+    pub(crate) sequence: u64,
+    pub(crate) publish_ms: u64,
+}
+
+/// What a client asks for.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    OpenTopic(String, Durability),
+    DeleteTopic(String),
+    OpenProducer(TopicId, u32),
+    CloseProducer(ProducerId),
+    Subscribe {
+        topic: TopicId,
+        sub: String,
+        kind: SubscriptionKind,
+        initial: InitialPosition,
+        name: String,
+        account: Account,
+        slot: u32,
+    },
+    CloseConsumer(ConsumerId),
+    FlushAcks(ConsumerId),
+    Unsubscribe(TopicId, String),
+}
+
+/// What a consumer says of entries.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Say {
+    Ack(Position),
+    AckRun(Position, u32),
+    AckCumulative(Position),
+    Nack(Position),
+}
+
+/// A topic as recovery found it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) record: TopicRecord,
+    pub(crate) durability: Durability,
+    pub(crate) positions: Vec<Position>,
+    /// By durable id of the subscription.
+    pub(crate) cursors: Vec<(u64, CursorState)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) core: Core,
+    pub(crate) found: Vec<Found>,
+    pub(crate) clean: bool,
+}
+
+impl Core {
+    /// Opens what is on the disk, as the shell does, and says what a second look at it found.
+    pub(crate) fn open(
+        shard: usize,
+        options: &LogOptions,
+        disk: &mut Disk,
+        records: &[(String, Vec<u8>)],
+    ) -> Result<Opened, String> {
+        let first = recover(options, disk)?;
+        for repair in &first.repairs {
+            disk.repair(repair);
+        }
+        let again = recover(options, disk)?;
+        if again.cursors != first.cursors || again.report.entries != first.report.entries {
+            return Err("recovering again finds something else".to_owned());
+        }
+        if let Some(torn) = again.report.torn {
+            return Err(format!("{torn:?} is still torn after the repairs"));
+        }
+        let clean = first.report.clean;
+        let found = look(first.log, &first.cursors, shard, records)?;
+        let options = Options {
+            shard: shard as u32,
+            durable: true,
+        };
+        let mut broker = Broker::new(again.log, options);
+        let restored = broker.restore(records, &again.cursors);
+        restored.map_err(|error| error.to_string())?;
+        let core = Core { broker, shard };
+        Ok(Opened { core, found, clean })
+    }
+
+    pub(crate) fn ask(&mut self, id: u64, ask: Ask, now: Now) {
+        let request = match ask {
+            Ask::OpenTopic(name, durability) => Request::OpenTopic { name, durability },
+            Ask::DeleteTopic(name) => Request::DeleteTopic { name },
+            Ask::OpenProducer(topic, slot) => Request::OpenProducer {
+                topic,
+                name: format!("p{slot}"),
+                slot,
+            },
+            Ask::CloseProducer(producer) => Request::CloseProducer { producer },
+            Ask::Subscribe {
+                topic,
+                sub: subscription,
+                kind,
+                initial,
+                name: consumer,
+                account,
+                slot,
+            } => Request::Subscribe {
+                topic,
+                subscription,
+                kind,
+                initial,
+                consumer,
+                account,
+                slot,
+            },
+            Ask::CloseConsumer(consumer) => Request::CloseConsumer { consumer },
+            Ask::FlushAcks(consumer) => Request::FlushAcks { consumer },
+            Ask::Unsubscribe(topic, subscription) => Request::Unsubscribe {
+                topic,
+                subscription,
+            },
+        };
+        let id = RequestId(id);
+        self.event(Event::Request { id, request }, now);
+    }
+
+    pub(crate) fn say(&mut self, consumer: ConsumerId, say: Say, now: Now) {
+        let event = match say {
+            Say::Ack(position) => Event::Ack { consumer, position },
+            Say::AckRun(first, entries) => Event::AckRun {
+                consumer,
+                first,
+                entries,
+            },
+            Say::AckCumulative(position) => Event::AckCumulative { consumer, position },
+            Say::Nack(position) => Event::Nack { consumer, position },
+        };
+        self.event(event, now);
+    }
+
+    /// True if the entry was taken, or refused for good.
+    pub(crate) fn publish(&mut self, producer: ProducerId, entry: Publish<'_>, now: Now) -> bool {
+        let event = Event::Publish { producer, entry };
+        self.broker.handle(event, now) == Handled::Taken
+    }
+
+    pub(crate) fn granted(&mut self, consumer: ConsumerId, now: Now) {
+        self.event(Event::Granted { consumer }, now);
+    }
+
+    pub(crate) fn disk_done(&mut self, done: DiskDone, now: Now) {
+        self.event(Event::Disk(done), now);
+    }
+
+    pub(crate) fn meta_done(&mut self, done: MetaDone, now: Now) {
+        self.event(Event::Meta(done), now);
+    }
+
+    pub(crate) fn tick(&mut self, now: Now) {
+        self.event(Event::Tick, now);
+    }
+
+    fn event(&mut self, event: Event<'_>, now: Now) {
+        let handled = self.broker.handle(event, now);
+        assert_eq!(handled, Handled::Taken, "only publishes are held");
+    }
+
+    pub(crate) fn close(&mut self) {
+        self.broker.close();
+    }
+
+    pub(crate) fn quiet(&self) -> bool {
+        self.broker.quiet() && !self.broker.has_work()
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        self.broker.has_work()
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<u64> {
+        self.broker.next_deadline()
+    }
+
+    /// Counts of every topic; reading them asks for nothing else.
+    pub(crate) fn stats(&mut self, now: Now) -> Result<BrokerStats, String> {
+        let (id, request) = (RequestId(u64::MAX), Request::Stats);
+        self.event(Event::Request { id, request }, now);
+        match (self.broker.poll_effect(), self.broker.poll_effect()) {
+            (
+                Some(Effect::Reply {
+                    reply: Ok(Reply::Stats(stats)),
+                    ..
+                }),
+                None,
+            ) => Ok(*stats),
+            other => Err(format!("reading statistics gave {other:?}")),
+        }
+    }
+
+    /// Takes effects until there are none: what is for the disk and the metadata goes there, the
+    /// rest comes back.
+    pub(crate) fn drain(&mut self, disk: &mut Disk, meta: &mut Meta, now: Now) -> Vec<Out> {
+        let mut out = Vec::new();
+        while let Some(effect) = self.broker.poll_effect() {
+            match effect {
+                Effect::HandOver { consumer, run } => {
+                    let slots = run.first_slot..run.first_slot + run.count;
+                    let entry = |slot| {
+                        let meta = run.block.meta(slot);
+                        Delivered {
+                            position: meta.position,
+                            body: run.block.body(slot).to_vec(),
+                            messages: meta.messages,
+                            key_hash: meta.key_hash,
+                            sequence: meta.sequence,
+                            publish_ms: meta.publish_ms,
+                        }
+                    };
+                    out.push(Out::HandOver {
+                        consumer,
+                        entries: slots.map(entry).collect(),
+                        messages: run.messages,
+                        redeliveries: run.redeliveries,
+                    });
+                }
+                Effect::Receipts(receipts) => out.push(Out::Receipts(receipts)),
+                Effect::Reply { id, reply } => out.push(Out::Reply(id.0, reply)),
+                Effect::Disk(op) => {
+                    if let Some(done) = disk.submit(op) {
+                        self.disk_done(done, now);
+                    }
+                }
+                Effect::Meta(op) => {
+                    for (key, value) in &op.writes {
+                        if let Some(value) = value
+                            && key.starts_with(TOPIC_PREFIX)
+                            && let Ok(record) = TopicRecord::decode(key, value)
+                        {
+                            out.push(Out::Record(record));
+                        }
+                    }
+                    meta.begin(self.shard, op);
+                }
+                Effect::LogState(LogState::Poisoned(_)) => out.push(Out::Poisoned),
+                Effect::LogState(LogState::Open | LogState::DiskFull) => {}
+            }
+        }
+        out
+    }
+}
+
+fn recover(options: &LogOptions, disk: &Disk) -> Result<Recovered, String> {
+    let mut read = |id, offset, into: &mut [u8]| disk.read(id, offset, into);
+    let recovered = Log::recover(options.clone(), &disk.infos(), &mut read);
+    recovered.map_err(|error| error.to_string())
+}
+
+/// Opens every topic of the shard in a log of its own, only to look.
+fn look(
+    mut log: Log,
+    cursors: &[CursorState],
+    shard: usize,
+    records: &[(String, Vec<u8>)],
+) -> Result<Vec<Found>, String> {
+    let mut found = Vec::new();
+    for (key, value) in records {
+        if !key.starts_with(TOPIC_PREFIX) {
+            continue;
+        }
+        let record = TopicRecord::decode(key, value).map_err(|error| error.to_string())?;
+        if record.shard as usize != shard {
+            continue;
+        }
+        let durability = match record.durability.as_str() {
+            "written" => Durability::Written,
+            _ => Durability::Synced,
+        };
+        let slot = log.open_topic(TopicKey(record.key), durability);
+        let positions = (log.first(slot)..log.end(slot))
+            .filter_map(|ordinal| log.position(slot, ordinal))
+            .collect();
+        let of_topic = |c: &&CursorState| c.topic == TopicKey(record.key);
+        let cursors = cursors.iter().filter(of_topic).map(|cursor| {
+            let SubKey(key) = cursor.sub;
+            (key, cursor.clone())
+        });
+        found.push(Found {
+            cursors: cursors.collect(),
+            positions,
+            durability,
+            record,
+        });
+    }
+    Ok(found)
+}

@@ -1,0 +1,173 @@
+//! What must be left of a topic when an engine is opened again.
+//!
+//! Of what was promised nothing is missing, of what was never there nothing is found, and what is
+//! missing is an end of the topic, never a hole in it.
+
+use pelton_broker::SubscriptionKind;
+use pelton_broker::storage::{CursorState, Durability, Position};
+
+use crate::core::Found;
+use crate::oracle::{Check, FOUND, Fate, Ledger, Life, Oracle, Sub, Violation, hold};
+
+/// What the end of a life leaves standing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ending {
+    /// Orderly: all that was taken is durable.
+    pub(crate) orderly: bool,
+    /// What was written and not synced may be gone.
+    pub(crate) loses_written: bool,
+}
+
+impl Ending {
+    fn keeps(self, durability: Durability) -> bool {
+        self.orderly || durability == Durability::Synced || !self.loses_written
+    }
+}
+
+impl Oracle {
+    /// The engine was opened again: compares what recovery found on a shard, and goes on from there.
+    pub(crate) fn reopened(&mut self, shard: usize, found: Vec<Found>, ending: Ending) -> Check {
+        let mut found = found;
+        for topic in self.topics.iter_mut().filter(|topic| topic.shard == shard) {
+            let at = found
+                .iter()
+                .position(|found| found.record.name == topic.name);
+            let found = at.map(|at| found.swap_remove(at));
+            let lives = topic.life.take().into_iter().map(|life| (life, true));
+            let former = topic.former.drain(..).map(|life| (life, false));
+            if topic.durability == Durability::Memory {
+                former.for_each(drop);
+                continue;
+            }
+            let key = found.as_ref().map(|found| found.record.key);
+            let mut survivor = None;
+            for (life, current) in lives.chain(former) {
+                if Some(life.key) == key {
+                    survivor = Some((life, current));
+                    continue;
+                }
+                hold("T7 topic", !(current && life.answered), || {
+                    format!("{} was promised, {key:?} is there", topic.name)
+                })?;
+            }
+            let Some(found) = found else { continue };
+            let same = survivor.is_some() && found.durability == topic.durability;
+            hold("T7 topic", same, || {
+                format!("nobody made {:?}", found.record)
+            })?;
+            if let Some((life, current)) = survivor {
+                topic.life = Some(survive(life, &found, ending, current)?);
+            }
+        }
+        hold("T7 topic", found.is_empty(), || {
+            format!("{found:?} came from nowhere")
+        })
+    }
+}
+
+/// What is left of a topic, only what is there. Of one that was deleted nothing was promised.
+fn survive(
+    mut life: Life,
+    found: &Found,
+    ending: Ending,
+    current: bool,
+) -> Result<Life, Violation> {
+    let keeps = current && ending.keeps(found.durability);
+    let present = place(&mut life, &found.positions)?;
+    let last = present.last().copied();
+    for (at, entry) in life.entries.iter().enumerate().filter(|_| current) {
+        let consumed = life.subs.iter().all(|sub| sub.is_acked(at));
+        let promised = entry.fate == Fate::Found || entry.fate == Fate::Stored && keeps;
+        let there = present.binary_search(&at).is_ok();
+        let fine = there || consumed || (!promised && last.is_none_or(|last| at > last));
+        hold("T7 lost", fine, || {
+            let (name, fate) = (&found.record.name, entry.fate);
+            format!("entry {at} of {name} ({fate:?}), last found is {last:?}")
+        })?;
+    }
+    for sub in life.subs.iter().filter(|sub| current && sub.answered) {
+        let there = found.record.subscriptions.iter().any(|s| s.key == sub.key);
+        hold("T7 subscription", there, || {
+            format!("{}/{} was promised", found.record.name, sub.name)
+        })?;
+    }
+    let mut left = Life {
+        key: life.key,
+        answered: true,
+        serial: life.serial,
+        opened_at: present.len(),
+        stored: present.len(),
+        ..Life::default()
+    };
+    for stored in &found.record.subscriptions {
+        let known = life.subs.iter().find(|sub| sub.key == stored.key);
+        let cursor = cursor_of(found, stored.key);
+        let mut sub = Sub::new(&stored.name, SubscriptionKind::Shared);
+        (sub.key, sub.answered, sub.promised) = (stored.key, true, FOUND);
+        for (at, (&index, &position)) in present.iter().zip(&found.positions).enumerate() {
+            let acked = cursor.is_some_and(|cursor| is_acked(cursor, position));
+            if let Some(known) = known.filter(|_| current) {
+                let name = || format!("entry {index} of {}/{}", found.record.name, sub.name);
+                hold("T7 never acked", !acked || known.is_acked(index), name)?;
+                let promised = known.acked.get(index) == Some(&FOUND)
+                    || known.is_promised(index) && keeps
+                    || known.is_acked(index) && ending.orderly;
+                hold("T7 ack lost", acked || !promised, name)?;
+            }
+            sub.set_acked(at, if acked { FOUND } else { 0 });
+        }
+        left.subs.push(sub);
+    }
+    for (at, (&index, &position)) in present.iter().zip(&found.positions).enumerate() {
+        let mut entry = life.entries[index].clone();
+        entry.fate = Fate::Found;
+        left.entries.push(entry);
+        match left.ledgers.last_mut() {
+            Some(run) if run.follows(position) => run.end = Some(at + 1),
+            _ => left.ledgers.push(Ledger {
+                ledger: position.ledger,
+                entry: position.entry,
+                first: at,
+                end: Some(at + 1),
+            }),
+        }
+    }
+    Ok(left)
+}
+
+/// Which entries are there, by the positions found. Those of this life that were never answered come
+/// last and in order, at positions nobody was told.
+fn place(life: &mut Life, positions: &[Position]) -> Result<Vec<usize>, Violation> {
+    let told = life.position(life.opened_at).is_some();
+    let mut next = life.opened_at;
+    let mut present = Vec::new();
+    for &position in positions {
+        let known = life.resolve(position);
+        let index = known.or(Some(next).filter(|&next| !told && next < life.entries.len()));
+        hold(
+            "T7 phantom",
+            index.is_some() && index > present.last().copied(),
+            || format!("{position:?} was found, which is entry {index:?}, behind {present:?}"),
+        )?;
+        let Some(index) = index else { break };
+        life.learn(index, position)?;
+        present.push(index);
+        next = next.max(index + 1);
+    }
+    Ok(present)
+}
+
+fn cursor_of(found: &Found, key: u64) -> Option<&CursorState> {
+    let mut cursors = found.cursors.iter();
+    cursors
+        .find(|cursor| cursor.0 == key)
+        .map(|cursor| &cursor.1)
+}
+
+fn is_acked(cursor: &CursorState, position: Position) -> bool {
+    cursor.mark_delete.is_some_and(|mark| position <= mark)
+        || cursor.acked.iter().any(|&(first, count)| {
+            first.ledger == position.ledger
+                && (first.entry..first.entry + count).contains(&position.entry)
+        })
+}

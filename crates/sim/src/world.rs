@@ -1,0 +1,723 @@
+//! The world: shards of the real core on one thread, their disks, metadata and clients, and the oracle.
+
+use std::collections::BTreeMap;
+
+use pelton_broker::storage::{Durability, Options as LogOptions};
+use pelton_broker::{
+    InitialPosition, Now, Outcome, Receipts, Refusal, Reply, RequestError, SubscriptionKind,
+    TopicRecord,
+};
+
+use crate::chance::Chance;
+use crate::clients::{Consumer, Producer};
+use crate::core::{Ask, Core, Out};
+use crate::disk::Disk;
+use crate::meta::Meta;
+use crate::oracle::{Check, Fate, Life, Oracle, State, Sub, Topic, Violation, hold};
+use crate::reopen::Ending;
+use crate::steps::{End, Step};
+
+/// Rounds after which a shard must have come to rest.
+const ROUNDS_MAX: u32 = 3_000;
+/// A shard that only waits for room on its disk looks again for ever; so often is enough.
+const IDLE_ROUNDS_MAX: u32 = 12;
+
+/// The seeded world.
+#[derive(Debug)]
+pub(crate) struct World {
+    pub(crate) now: Now,
+    pub(crate) shards: Vec<Shard>,
+    pub(crate) meta: Meta,
+    pub(crate) oracle: Oracle,
+    pub(crate) producers: Vec<Producer>,
+    pub(crate) consumers: Vec<Consumer>,
+    /// Requests without an answer.
+    pub(crate) asked: BTreeMap<u64, (usize, Asked)>,
+    pub(crate) last_request: u64,
+    pub(crate) last_entry: u64,
+    pub(crate) consumers_ever: usize,
+    pub(crate) totals: Totals,
+}
+
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) core: Core,
+    pub(crate) disk: Disk,
+    options: LogOptions,
+    /// Consumers whose grant rang the doorbell.
+    pub(crate) bells: Vec<usize>,
+    pub(crate) poisoned: bool,
+    pub(crate) meta_failed: bool,
+}
+
+/// A request that waits for its answer, and what the answer must be.
+#[derive(Clone, Debug)]
+pub(crate) enum Asked {
+    OpenTopic {
+        topic: usize,
+        life: u64,
+        made: bool,
+    },
+    OpenProducer(usize),
+    /// The consumer of this index, to a subscription that was made for it or was there.
+    Subscribe {
+        consumer: usize,
+        made: bool,
+    },
+    FlushAcks {
+        consumer: usize,
+        ack: u64,
+    },
+    /// Answered well, unless its metadata fails.
+    Plain,
+    /// Nothing may change.
+    Refused(&'static str),
+}
+
+/// What a run of the world came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Entries taken.
+    pub entries: u64,
+    /// Entries handed over.
+    pub delivered: u64,
+    /// Lives of the engine.
+    pub lives: u64,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Result<World, Violation> {
+        let mut chance = Chance(seed ^ 0x0B5E_55ED);
+        let shards = 1 + chance.below(3) as usize;
+        let topics = 2 + chance.below(4) as usize;
+        let first = chance.below(3) as usize;
+        let topic = |at: usize| Topic {
+            name: format!("t{at}"),
+            shard: at % shards,
+            durability: [Durability::Synced, Durability::Memory, Durability::Written]
+                [(first + at) % 3],
+            life: None,
+            former: Vec::new(),
+        };
+        let oracle = Oracle {
+            topics: (0..topics).map(topic).collect(),
+            last_ack: crate::oracle::FOUND,
+            last_life: 0,
+        };
+        let mut world = World {
+            now: Now {
+                mono_ns: 1_000_000_000,
+                wall_ms: 1_700_000_000_000,
+            },
+            shards: Vec::new(),
+            meta: Meta::new(shards),
+            oracle,
+            producers: Vec::new(),
+            consumers: Vec::new(),
+            asked: BTreeMap::new(),
+            last_request: 0,
+            last_entry: 0,
+            consumers_ever: 0,
+            totals: Totals::default(),
+        };
+        for at in 0..shards {
+            let options = log_options(&mut chance, at);
+            let shard = world.open(at, Disk::default(), options)?.0;
+            world.shards.push(shard);
+        }
+        Ok(world)
+    }
+
+    fn open(
+        &self,
+        at: usize,
+        mut disk: Disk,
+        options: LogOptions,
+    ) -> Result<(Shard, Vec<crate::core::Found>, bool), Violation> {
+        let opened = Core::open(at, &options, &mut disk, &self.meta.records());
+        let opened = opened.map_err(|what| Violation {
+            rule: "recovery",
+            what,
+        })?;
+        let shard = Shard {
+            core: opened.core,
+            disk,
+            options,
+            bells: Vec::new(),
+            poisoned: false,
+            meta_failed: false,
+        };
+        Ok((shard, opened.found, opened.clean))
+    }
+
+    /// Carries out one step, then checks what it touched.
+    pub(crate) fn step(&mut self, step: Step) -> Check {
+        self.now.mono_ns += 1_000;
+        match step {
+            Step::Turn { shard } => self.turn(self.shard(shard)),
+            Step::Complete { shard, pick } => {
+                let shard = self.shard(shard);
+                self.complete(shard, usize::from(pick));
+                self.pump(shard)
+            }
+            Step::Settle { shard } => self.settle(self.shard(shard)),
+            Step::Pass { micros } => {
+                self.now.mono_ns += u64::from(micros) * 1_000;
+                self.now.wall_ms += u64::from(micros) / 1_000;
+                Ok(())
+            }
+            Step::WallStep { back, seconds } => {
+                let ms = u64::from(seconds) * 1_000;
+                let wall = self.now.wall_ms;
+                self.now.wall_ms = if back {
+                    wall.saturating_sub(ms)
+                } else {
+                    wall + ms
+                };
+                Ok(())
+            }
+            Step::Fault {
+                shard,
+                fault,
+                chance,
+            } => {
+                let shard = self.shard(shard);
+                self.shards[shard].disk.fault(fault, u64::from(chance));
+                Ok(())
+            }
+            Step::MetaFault { shard } => {
+                let shard = self.shard(shard);
+                self.meta.fail_next(shard);
+                self.shards[shard].meta_failed = true;
+                Ok(())
+            }
+            Step::Crash { end, chance } => self.crash(end, u64::from(chance)),
+            of_client => self.client_step(of_client),
+        }
+    }
+
+    fn shard(&self, pick: u8) -> usize {
+        usize::from(pick) % self.shards.len()
+    }
+
+    pub(crate) fn ask(&mut self, shard: usize, ask: Ask, asked: Asked) -> Check {
+        self.last_request += 1;
+        self.asked.insert(self.last_request, (shard, asked));
+        let (id, now) = (self.last_request, self.now);
+        self.shards[shard].core.ask(id, ask, now);
+        self.pump(shard)
+    }
+
+    pub(crate) fn turn(&mut self, at: usize) -> Check {
+        let now = self.now;
+        let shard = &mut self.shards[at];
+        for consumer in std::mem::take(&mut shard.bells) {
+            if let Some(id) = self.consumers[consumer].id {
+                shard.core.granted(id, now);
+            }
+        }
+        shard.core.tick(now);
+        self.pump(at)?;
+        let shard = &self.shards[at];
+        // Within a millisecond of a deadline it may wait for a buffer.
+        let soon = |at: u64| at <= now.mono_ns + 1_000_000;
+        let waits = shard.core.next_deadline().is_some_and(soon);
+        if !self.in_flight(at) && !waits && !shard.core.has_work() && !shard.disk.lied {
+            self.oracle.check_rest(at, &self.consumers)?;
+        }
+        Ok(())
+    }
+
+    fn in_flight(&self, at: usize) -> bool {
+        self.shards[at].disk.in_flight() > 0 || self.meta.in_flight(at)
+    }
+
+    /// Ends one operation in flight, if there is one.
+    fn complete(&mut self, at: usize, pick: usize) {
+        let (shard, now) = (&mut self.shards[at], self.now);
+        let disk = shard.disk.in_flight();
+        let all = disk + usize::from(self.meta.in_flight(at));
+        if all == 0 {
+            return;
+        }
+        if pick % all < disk {
+            let done = shard.disk.complete(pick % all);
+            shard.core.disk_done(done, now);
+        } else if let Some(done) = self.meta.complete(at) {
+            shard.core.meta_done(done, now);
+        }
+    }
+
+    /// Turns and completions until nothing is left to do; then nobody may be left waiting.
+    pub(crate) fn settle(&mut self, at: usize) -> Check {
+        let mut idle = 0;
+        for _ in 0..ROUNDS_MAX {
+            self.turn(at)?;
+            while self.in_flight(at) {
+                self.complete(at, 0);
+                self.pump(at)?;
+                idle = 0;
+            }
+            let core = &self.shards[at].core;
+            if core.has_work() {
+                continue;
+            }
+            idle += 1;
+            match core.next_deadline() {
+                Some(due) if idle < IDLE_ROUNDS_MAX => {
+                    self.now.mono_ns = due.max(self.now.mono_ns + 1_000);
+                }
+                _ => return self.check_settled(at),
+            }
+        }
+        hold("rest", false, || {
+            format!("shard {at} does not come to rest")
+        })
+    }
+
+    fn check_settled(&mut self, at: usize) -> Check {
+        let shard = &self.shards[at];
+        if !shard.disk.lied {
+            self.oracle.check_rest(at, &self.consumers)?;
+        }
+        if shard.poisoned || !shard.disk.has_room() {
+            return Ok(());
+        }
+        let waiting = self.asked.values().find(|asked| asked.0 == at);
+        hold("D20 no answer", waiting.is_none(), || {
+            format!("{waiting:?}")
+        })?;
+        if shard.core.next_deadline().is_some() {
+            return Ok(());
+        }
+        self.oracle.check_settled(at)
+    }
+
+    /// Carries out what the core asks for, and checks everything it did.
+    pub(crate) fn pump(&mut self, at: usize) -> Check {
+        let shard = &mut self.shards[at];
+        let out = shard.core.drain(&mut shard.disk, &mut self.meta, self.now);
+        for out in out {
+            self.take(at, out)?;
+        }
+        let shard = &mut self.shards[at];
+        let misuse = shard.disk.misuse.take();
+        hold("T5 disk", misuse.is_none(), || format!("{misuse:?}"))?;
+        let stats = shard.core.stats(self.now).map_err(|what| Violation {
+            rule: "T8 statistics",
+            what,
+        })?;
+        self.oracle.check_stats(at, &stats, &self.consumers)
+    }
+
+    fn take(&mut self, at: usize, out: Out) -> Check {
+        match out {
+            Out::HandOver {
+                consumer: id,
+                entries,
+                messages,
+                redeliveries,
+            } => {
+                let sum: u32 = entries.iter().map(|entry| entry.messages).sum();
+                hold("D7 messages", sum == messages && sum > 0, || {
+                    format!("a run of {sum} messages says {messages}")
+                })?;
+                let topics = &self.oracle.topics;
+                let found = self.consumers.iter().position(|c| {
+                    let here = c.attached && topics[c.topic].shard == at && c.slot == id.slot;
+                    here && c.id.is_none_or(|known| known == id)
+                });
+                hold("T7 nobody", found.is_some(), || {
+                    format!("a delivery to {id:?}")
+                })?;
+                let Some(found) = found else { return Ok(()) };
+                let consumer = &mut self.consumers[found];
+                consumer.id = Some(id);
+                self.totals.delivered += entries.len() as u64;
+                let lied = self.shards[at].disk.lied;
+                self.oracle
+                    .delivered(found, consumer, &entries, redeliveries, lied)
+            }
+            Out::Receipts(receipts) => self.receipts(at, receipts),
+            Out::Reply(id, reply) => {
+                let asked = self.asked.remove(&id);
+                hold("D20 answers", asked.is_some(), || {
+                    format!("{id} is answered twice")
+                })?;
+                match asked {
+                    Some((_, asked)) => self.answered(at, asked, reply),
+                    None => Ok(()),
+                }
+            }
+            Out::Record(record) => {
+                self.note_keys(&record);
+                Ok(())
+            }
+            Out::Poisoned => {
+                self.shards[at].poisoned = true;
+                hold("poisoned", self.shards[at].disk.harmed, || {
+                    "nothing failed on the disk".to_owned()
+                })
+            }
+        }
+    }
+
+    /// A record names the durable ids: what recovery finds is known by them.
+    fn note_keys(&mut self, record: &TopicRecord) {
+        let named = |topic: &&mut Topic| topic.name == record.name;
+        let topic = self.oracle.topics.iter_mut().find(named);
+        if let Some(life) = topic.and_then(|topic| topic.life.as_mut()) {
+            life.key = record.key;
+            for stored in &record.subscriptions {
+                if let Some(sub) = life.sub(&stored.name) {
+                    sub.key = stored.key;
+                }
+            }
+        }
+    }
+
+    fn receipts(&mut self, at: usize, receipts: Receipts) -> Check {
+        let id = receipts.producer;
+        let topics = &self.oracle.topics;
+        let of = |p: &&mut Producer| topics[p.topic].shard == at && p.id == Some(id);
+        let producer = self.producers.iter_mut().find(of);
+        hold("receipts", producer.is_some(), || {
+            format!("{receipts:?} for nobody")
+        })?;
+        let Some(producer) = producer else {
+            return Ok(());
+        };
+        let disk = &self.shards[at].disk;
+        for offset in 0..receipts.count {
+            let sequence = receipts.first_sequence + u64::from(offset);
+            let index = producer.owed.remove(&sequence);
+            hold("receipts", index.is_some(), || {
+                format!("{receipts:?}: nothing is owed for {sequence}")
+            })?;
+            let Some(index) = index else { return Ok(()) };
+            let life = self.oracle.topics[producer.topic].life.as_mut();
+            let Some(life) = life.filter(|life| life.serial == producer.life) else {
+                continue; // the topic is deleted
+            };
+            match receipts.outcome {
+                Outcome::Stored(first) => {
+                    let mut position = first;
+                    position.entry += u64::from(offset);
+                    life.learn(index, position)?;
+                    life.entries[index].fate = Fate::Stored;
+                }
+                Outcome::Unknown => {
+                    hold("receipts", disk.harmed, || {
+                        format!("{receipts:?}, and all is well")
+                    })?;
+                    life.entries[index].fate = Fate::Unknown;
+                }
+                Outcome::Refused(why) => {
+                    let legal = match why {
+                        Refusal::Closed => !producer.open,
+                        Refusal::DiskFull => disk.was_full,
+                        Refusal::Poisoned => disk.harmed,
+                        Refusal::Invalid => false,
+                    };
+                    hold("receipts", legal, || {
+                        format!("{receipts:?} without a reason")
+                    })?;
+                    // It was the last one taken, and was not.
+                    let last = life.entries.len() == index + 1;
+                    hold("receipts", last, || format!("{receipts:?} comes too late"))?;
+                    life.entries.pop();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn answered(&mut self, at: usize, asked: Asked, reply: Result<Reply, RequestError>) -> Check {
+        let shard = &self.shards[at];
+        let failed = matches!(reply, Err(RequestError::Metadata { .. }));
+        hold("D20 answers", !failed || shard.meta_failed, || {
+            format!("{asked:?} got {reply:?}, and all is well")
+        })?;
+        let fine = match (&asked, &reply) {
+            (&Asked::OpenTopic { topic, made, .. }, Err(RequestError::Metadata { .. })) => {
+                if made {
+                    self.forget_topic(topic);
+                }
+                made
+            }
+            (&Asked::OpenTopic { topic, life, .. }, reply) => {
+                let now = self.oracle.topics[topic].life.as_mut();
+                match (now.filter(|now| now.serial == life), reply) {
+                    (Some(life), &Ok(Reply::Topic(id))) => {
+                        life.answered = true;
+                        life.id.replace(id).is_none_or(|old| old == id)
+                    }
+                    (None, Err(RequestError::NotFound { .. })) => true,
+                    _ => false,
+                }
+            }
+            (&Asked::OpenProducer(producer), &Ok(Reply::Producer(id))) => {
+                self.producers[producer].id = Some(id);
+                true
+            }
+            (&Asked::Subscribe { consumer, made }, Err(RequestError::Metadata { .. })) => {
+                if made {
+                    let (topic, sub) = (
+                        self.consumers[consumer].topic,
+                        self.consumers[consumer].sub.clone(),
+                    );
+                    self.forget_sub(topic, &sub);
+                }
+                made
+            }
+            (&Asked::Subscribe { consumer, .. }, &Ok(Reply::Consumer(id))) => {
+                let consumer = &mut self.consumers[consumer];
+                consumer.told = true;
+                let life = self.oracle.topics[consumer.topic].life.as_mut();
+                let sub = life.and_then(|life| life.sub(&consumer.sub));
+                if let Some(sub) = sub.filter(|_| consumer.attached) {
+                    sub.answered = true;
+                }
+                // To what failed meanwhile nobody is attached.
+                consumer.attached && *consumer.id.get_or_insert(id) == id
+            }
+            // Its subscription could not be made, for another that came first.
+            (&Asked::Subscribe { consumer, .. }, Err(RequestError::NotFound { .. })) => {
+                !self.consumers[consumer].attached
+            }
+            (&Asked::FlushAcks { consumer, ack }, Ok(Reply::Done)) => {
+                let consumer = &self.consumers[consumer];
+                let life = self.oracle.topics[consumer.topic].life.as_mut();
+                if let Some(sub) = life.and_then(|life| life.sub(&consumer.sub)) {
+                    sub.promised = sub.promised.max(ack);
+                }
+                true
+            }
+            (&Asked::FlushAcks { consumer, .. }, Err(RequestError::NotFound { .. })) => {
+                !self.consumers[consumer].attached
+            }
+            (Asked::FlushAcks { .. }, Err(RequestError::Poisoned { .. })) => shard.disk.harmed,
+            (Asked::Plain, Ok(Reply::Done) | Err(RequestError::Metadata { .. })) => true,
+            (Asked::Refused(why), Err(error)) => name_of(error) == *why,
+            _ => false,
+        };
+        hold("D20 answers", fine, || format!("{asked:?} got {reply:?}"))
+    }
+
+    /// A topic is no longer in the core, with all that was attached to it.
+    pub(crate) fn forget_topic(&mut self, topic: usize) {
+        let state = &mut self.oracle.topics[topic];
+        if let Some(life) = state.life.take() {
+            state.former.push(life);
+        }
+        for consumer in self.consumers.iter_mut().filter(|c| c.topic == topic) {
+            consumer.attached = false;
+        }
+    }
+
+    pub(crate) fn forget_sub(&mut self, topic: usize, name: &str) {
+        if let Some(life) = &mut self.oracle.topics[topic].life {
+            life.subs.retain(|sub| sub.name != name);
+        }
+        let of_sub = |c: &&mut Consumer| c.topic == topic && c.sub == name;
+        for consumer in self.consumers.iter_mut().filter(of_sub) {
+            consumer.attached = false;
+        }
+    }
+
+    /// The subscription as a consumer finds it: it is made if it is not there.
+    pub(crate) fn sub_for(
+        &mut self,
+        topic: usize,
+        name: &str,
+        kind: SubscriptionKind,
+        initial: InitialPosition,
+    ) -> bool {
+        self.oracle.last_ack += 1;
+        let ack = self.oracle.last_ack;
+        let life = self.oracle.life(topic);
+        if let Some(sub) = life.sub(name) {
+            sub.kind = kind;
+            return false;
+        }
+        let mut sub = Sub::new(name, kind);
+        let len = life.entries.len();
+        let start = match initial {
+            InitialPosition::Latest => len,
+            InitialPosition::Earliest => len - life.stored,
+        };
+        for at in 0..start {
+            sub.set_acked(at, ack);
+        }
+        life.subs.push(sub);
+        true
+    }
+
+    pub(crate) fn holds(&self, consumer: usize) -> Vec<usize> {
+        let of = &self.consumers[consumer];
+        let life = self.oracle.topics[of.topic].life.as_ref();
+        let sub = life.and_then(|life| life.subs.iter().find(|sub| sub.name == of.sub));
+        let held = |(&at, &state): (&usize, &State)| (state == State::Held(consumer)).then_some(at);
+        sub.map_or_else(Vec::new, |sub| sub.states.iter().filter_map(held).collect())
+    }
+
+    /// The process ends, in order or not, and the next one opens what is left.
+    fn crash(&mut self, end: End, chance: u64) -> Check {
+        self.totals.lives += 1;
+        let mut chance = Chance(chance);
+        let mut orderly = vec![false; self.shards.len()];
+        if end == End::Stop {
+            self.meta.heal();
+            for (at, orderly) in orderly.iter_mut().enumerate() {
+                self.shards[at].disk.heal();
+                self.shards[at].core.close();
+                self.pump(at)?;
+                self.settle_stop(at)?;
+                *orderly = !self.shards[at].poisoned;
+                let quiet = self.shards[at].core.quiet();
+                hold("stop", quiet, || {
+                    format!("shard {at} is not quiet after its stop")
+                })?;
+            }
+        }
+        let power = end == End::PowerCut || end == End::Stop && chance.one_in(2);
+        self.meta.crash(&mut chance);
+        (self.producers, self.consumers) = (Vec::new(), Vec::new());
+        self.asked.clear();
+        for (at, orderly) in orderly.into_iter().enumerate() {
+            let shard = &mut self.shards[at];
+            let ending = Ending {
+                orderly,
+                loses_written: power || shard.disk.lied,
+            };
+            shard.disk.crash(power, &mut chance);
+            let disk = std::mem::take(&mut shard.disk);
+            let options = shard.options.clone();
+            let (shard, found, clean) = self.open(at, disk, options)?;
+            hold("stop", clean || !orderly, || {
+                format!("shard {at} left no mark")
+            })?;
+            self.shards[at] = shard;
+            self.oracle.reopened(at, found, ending)?;
+            self.pump(at)?;
+        }
+        Ok(())
+    }
+
+    /// After a close: turns until the core says that it is done.
+    fn settle_stop(&mut self, at: usize) -> Check {
+        for _ in 0..ROUNDS_MAX {
+            self.turn(at)?;
+            while self.in_flight(at) {
+                self.complete(at, 0);
+                self.pump(at)?;
+            }
+            if self.shards[at].core.quiet() {
+                break;
+            }
+            let due = self.shards[at].core.next_deadline().unwrap_or(0);
+            self.now.mono_ns = due.max(self.now.mono_ns + 1_000);
+        }
+        Ok(())
+    }
+
+    /// The end of every run: with a disk that works again, everything that was promised reaches a
+    /// consumer, and once it is acked nothing of it comes back.
+    pub(crate) fn finish(&mut self) -> Check {
+        for round in 0..2 {
+            self.meta.heal();
+            for at in 0..self.shards.len() {
+                self.shards[at].disk.heal();
+                self.settle(at)?;
+            }
+            if round == 0 && self.shards.iter().any(|shard| shard.poisoned) {
+                self.crash(End::Kill, round)?;
+            }
+        }
+        for consumer in 0..self.consumers.len() {
+            self.close_consumer(consumer)?;
+        }
+        for topic in 0..self.oracle.topics.len() {
+            self.drain(topic)?;
+        }
+        self.crash(End::PowerCut, 1)?;
+        for topic in &self.oracle.topics {
+            for sub in topic.life.iter().flat_map(|life| &life.subs) {
+                let len = topic.life.as_ref().map_or(0, |life| life.entries.len());
+                let lowest = sub.lowest_unacked(len);
+                let durable = topic.durability == Durability::Written || lowest == len;
+                hold("T7 ack lost", durable, || {
+                    format!("{}/{} starts at {lowest} of {len}", topic.name, sub.name)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, topic: usize) -> Check {
+        let at = self.oracle.topics[topic].shard;
+        if self.oracle.topics[topic].life.is_none() {
+            return Ok(());
+        }
+        self.open_topic(topic, false)?;
+        self.settle(at)?;
+        let subs = self
+            .oracle
+            .life(topic)
+            .subs
+            .iter()
+            .map(|sub| sub.name.clone());
+        for name in subs.collect::<Vec<_>>() {
+            let consumer = self.consumers.len();
+            let (shared, earliest) = (SubscriptionKind::Shared, InitialPosition::Earliest);
+            self.subscribe(topic, &name, (shared, earliest), 1 << 30)?;
+            self.settle(at)?;
+            for index in self.holds(consumer) {
+                self.ack(consumer, index)?;
+            }
+            self.flush_acks(consumer)?;
+            self.settle(at)?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn new_life(&mut self) -> Life {
+        self.oracle.last_life += 1;
+        Life {
+            serial: self.oracle.last_life,
+            ..Life::default()
+        }
+    }
+}
+
+pub(crate) fn name_of(error: &RequestError) -> &'static str {
+    match error {
+        RequestError::InvalidName { .. } => "invalid name",
+        RequestError::DurabilityMismatch { .. } => "durability",
+        RequestError::NoDirectory { .. } => "no directory",
+        RequestError::NotFound { .. } => "not found",
+        RequestError::ConsumerBusy { .. } => "busy",
+        RequestError::InUse { .. } => "in use",
+        RequestError::Metadata { .. } => "metadata",
+        RequestError::Poisoned { .. } => "poisoned",
+        _ => "another",
+    }
+}
+
+/// Small sizes, so that a short run sees rolls, evictions and full buffers.
+fn log_options(chance: &mut Chance, shard: usize) -> LogOptions {
+    LogOptions {
+        segment_bytes: 64 << 10,
+        tail_bytes: 8 << 10 << chance.below(4),
+        read_buffers: 2 + chance.below(5) as u32,
+        read_buffer_bytes: 16 << 10 << chance.below(2),
+        gather_bytes_max: 32 << 10 << chance.below(4),
+        slice_bytes: 4_096 << chance.below(5),
+        spares_max: 2 + chance.below(3) as u32,
+        memory_backlog_bytes: 64 << 10 << chance.below(5),
+        entry_bytes_max: 24 << 10,
+        ack_delay_ns: [20_000, 5_000_000, 100_000_000][chance.below(3) as usize],
+        log_id: 0x51E9 + shard as u128,
+        ..LogOptions::default()
+    }
+}

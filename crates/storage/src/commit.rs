@@ -332,12 +332,15 @@ impl Log {
             store.full_said = false;
             self.events.push_back(LogEvent::DiskFull(false));
         }
-        if self.starved
+        let appends = self.starved_appends
             && store.gather.held_bytes < self.options.gather_bytes_max / 2
-            && self.pool.lent_bytes() < self.options.lent_bytes_max
-            && self.has_read_buffer(now_ns)
-        {
-            self.starved = false;
+            && self.pool.lent_bytes() < self.options.lent_bytes_max;
+        // Reads do not wait for appends: behind a full disk only acks of what is read make room, and
+        // what is stored in a poisoned log can still be read.
+        let reads = self.starved_reads && self.has_read_buffer(now_ns);
+        if appends || reads {
+            self.starved_appends &= !appends;
+            self.starved_reads &= !reads;
             self.events.push_back(LogEvent::Room);
         }
         self.store = Some(store);
@@ -404,8 +407,9 @@ impl Log {
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         let store = self.store.as_deref()?;
+        let look = store.now_ns.saturating_add(STARVED_LOOK_NS);
         if store.poisoned.is_some() {
-            return None;
+            return self.starved_reads.then_some(look);
         }
         let mut deadline = None;
         let mut at = |ns: u64| deadline = Some(deadline.map_or(ns, |old: u64| old.min(ns)));
@@ -434,8 +438,8 @@ impl Log {
         if store.no_space && store.segments.count(SegmentState::Coming) == 0 {
             at(store.retry_create_ns);
         }
-        if self.starved {
-            at(store.now_ns.saturating_add(STARVED_LOOK_NS));
+        if self.starved_appends || self.starved_reads {
+            at(look);
         }
         deadline
     }

@@ -108,8 +108,10 @@ pub struct Log {
     pub(crate) memory_bytes: u64,
     /// Somebody was told `NoMemory` for a memory topic and waits for `Room`.
     starved_memory: bool,
-    /// Somebody was told `NoMemory` or `NoBuffer` for a durable topic and waits for `Room`.
-    pub(crate) starved: bool,
+    /// Somebody was told `NoMemory` for a durable topic and waits for `Room`.
+    pub(crate) starved_appends: bool,
+    /// Somebody was told `NoBuffer` and waits for `Room`.
+    pub(crate) starved_reads: bool,
     pub(crate) events: VecDeque<LogEvent>,
     /// Metas of the range being checked; kept for its memory.
     pub(crate) read_scratch: Vec<EntryMeta>,
@@ -150,7 +152,8 @@ impl Log {
             next_ledger: 1,
             memory_bytes: 0,
             starved_memory: false,
-            starved: false,
+            starved_appends: false,
+            starved_reads: false,
             events: VecDeque::new(),
             read_scratch: Vec::new(),
             store,

@@ -57,7 +57,7 @@ impl Log {
         };
         let fetch = self.plan_reads(&mut store, slot, ordinal, want_entries, read_ahead_bytes);
         if fetch == Fetch::NoBuffer {
-            self.starved = true;
+            self.starved_reads = true;
         }
         self.store = Some(store);
         fetch

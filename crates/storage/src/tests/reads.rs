@@ -151,6 +151,44 @@ fn without_a_free_buffer_the_reader_waits_and_is_told_when_to_try_again() {
     assert!(matches!(world.log.locate(slot, 50), Place::Memory(..)));
 }
 
+/// A reader waits for the one buffer while half of what may be gathered is on its way to the disk.
+fn starved_beside_appends(fail: bool) -> World {
+    let options = Options {
+        read_buffers: 1,
+        read_buffer_bytes: 8 << 10,
+        gather_bytes_max: 32 << 10,
+        ..small()
+    };
+    let (mut world, slot) = cold(100, options);
+    assert_eq!(world.log.fetch(slot, 0, 1, 0), Fetch::Started);
+    world.settle();
+    let (block, ..) = world.log.run(slot, 0, 100).unwrap();
+    for _ in 0..20 {
+        world.append(slot, &body(0)).unwrap();
+    }
+    world.disk.fail_write = fail;
+    world.turn();
+    assert_eq!(world.log.fetch(slot, 50, 1, 0), Fetch::NoBuffer);
+    drop(block);
+    assert!(world.log.next_deadline().is_some(), "nobody rings");
+    world.turn();
+    world
+}
+
+#[test]
+fn a_reader_without_a_buffer_does_not_wait_for_appends() {
+    let world = starved_beside_appends(false);
+    assert_eq!(world.in_flight_syncs(), 1);
+    assert!(world.events.contains(&LogEvent::Room));
+}
+
+#[test]
+fn a_reader_without_a_buffer_goes_on_in_a_poisoned_log() {
+    let world = starved_beside_appends(true);
+    assert!(world.log.poisoned().is_some());
+    assert!(world.events.contains(&LogEvent::Room));
+}
+
 #[test]
 fn blocks_of_the_tail_leave_memory_oldest_first_and_are_read_back() {
     let mut world = World::new(Options {

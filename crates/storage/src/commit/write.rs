@@ -75,7 +75,12 @@ impl Store {
             active.footer.starts.extend(part.starts.then_some(number));
             active.footer.ends.extend(part.ends.then_some(number));
         }
-        block.wants = batch.wants_sync || batch.has_records() || marks || part != Part::default();
+        // Until a sync has proved this life, `written` entries wait for one as well.
+        block.wants = batch.wants_sync
+            || batch.has_records()
+            || marks
+            || part != Part::default()
+            || !self.proven;
         block.batch = Some(batch);
     }
 

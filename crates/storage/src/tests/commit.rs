@@ -397,6 +397,25 @@ fn spares_are_made_when_a_durable_topic_opens_and_appends_wait_for_the_first() {
 }
 
 #[test]
+fn a_first_block_without_room_for_a_checkpoint_is_proven_although_no_second_can_follow() {
+    let options = Options {
+        slice_bytes: 24 << 10,
+        ..small()
+    };
+    let mut world = World::new(options);
+    world.disk.files_max = Some(1);
+    let slot = world.log.open_topic(TopicKey(1), Durability::Written);
+    for _ in 0..12 {
+        world.append(slot, &[7; 4_000]).unwrap();
+    }
+    for _ in 0..5 {
+        world.settle();
+    }
+    let ready = world.log.ready_end(slot);
+    assert!(ready > 0, "{:?}", world.log.stats());
+}
+
+#[test]
 fn a_failed_write_keeps_the_receipts_of_a_sync_that_was_in_flight() {
     let mut world = World::new(small());
     let slot = world.topic(1);

@@ -208,10 +208,9 @@ impl Broker {
         let mut sub = Subscription::new(name.to_owned(), key, topic.0, floor);
         let ours = if floor == end { 0 } else { backlog };
         sub.skipped_messages = self.topic_at(topic.0).messages - ours;
-        // The starting point is durable too, or a crash would move it back.
-        let before = floor
-            .checked_sub(1)
-            .and_then(|ordinal| self.log.position(slot, ordinal));
+        // The starting point is durable too, or a crash would move it back: what lies before it may
+        // be trimmed now and found again by the next recovery.
+        let before = self.log.position_before(slot, floor);
         sub.ack_ticket = Some(self.log.open_sub(slot, key, before));
         self.insert_sub(sub)
     }
@@ -292,8 +291,12 @@ impl Broker {
             return;
         };
         let slot = self.topic_at(self.sub(index).topic).slot;
-        let end = (ordinal + u64::from(entries)).min(self.log.end(slot));
-        self.ack_ordinals(index, ordinal..end);
+        let ordinals = self.log.ordinals(slot, first, entries);
+        if ordinals.is_empty() {
+            self.acks_ignored += 1;
+            return;
+        }
+        self.ack_ordinals(index, ordinals);
     }
 
     pub(crate) fn ack_cumulative(&mut self, id: ConsumerId, position: Position) {

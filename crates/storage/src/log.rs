@@ -1,5 +1,6 @@
 //! The log of one shard: topics, appends, lookups, trimming. Pure: the shell carries out its ops.
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::block::{Block, BlockKind, BlockPool, class_charge, class_for};
@@ -277,6 +278,15 @@ impl Log {
             .filter(|&ordinal| ordinal >= live.first)
     }
 
+    /// Ordinals of the live ones among `entries` consecutive entries of a ledger, 1 or more: what was
+    /// trimmed, or is of another ledger, is not among them.
+    #[must_use]
+    pub fn ordinals(&self, slot: TopicSlot, first: Position, entries: u32) -> Range<u64> {
+        self.live(slot).map_or(0..0, |live| {
+            live.ledgers.ordinals(first, entries, live.first, live.end)
+        })
+    }
+
     /// Ordinal of the first live entry behind this position, which may be trimmed, lost or not
     /// there yet; `end` if there is none. Where a cursor with this mark-delete goes on.
     #[must_use]
@@ -287,6 +297,13 @@ impl Log {
         live.ledgers
             .ordinal_after(position, live.first, live.end)
             .max(live.first)
+    }
+
+    /// Position of the last entry before an ordinal, trimmed or not: the mark-delete of a cursor
+    /// that starts there. `None` if there never was one (in this life of the log).
+    #[must_use]
+    pub fn position_before(&self, slot: TopicSlot, ordinal: u64) -> Option<Position> {
+        self.live(slot)?.ledgers.before(ordinal)
     }
 
     /// Position of the last entry appended or recovered; `None` if there never was one (in this

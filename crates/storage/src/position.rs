@@ -1,5 +1,6 @@
 //! Positions and the ledger list of a topic. All arithmetic on positions is in this file.
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Where an entry is: ledger id and entry number within it, in entries.
 ///
@@ -38,6 +39,8 @@ pub(crate) struct LedgerRun {
 #[derive(Debug, Default)]
 pub(crate) struct LedgerList {
     runs: VecDeque<LedgerRun>,
+    /// The last position of the runs that were forgotten.
+    forgotten: Option<Position>,
 }
 
 impl LedgerList {
@@ -67,6 +70,12 @@ impl LedgerList {
             ledger: run.ledger,
             entry,
         })
+    }
+
+    /// The last position before an ordinal, whether its entry is trimmed or not.
+    pub(crate) fn before(&self, ordinal: u64) -> Option<Position> {
+        let last = ordinal.checked_sub(1)?;
+        self.position(last).or(self.forgotten)
     }
 
     /// The ordinal of exactly this position, if it is there.
@@ -104,6 +113,18 @@ impl LedgerList {
             .max(first)
     }
 
+    /// The ordinals, from `first` on, that there are of `entries` consecutive entries of a ledger.
+    pub(crate) fn ordinals(&self, at: Position, entries: u32, first: u64, end: u64) -> Range<u64> {
+        let last = Position {
+            ledger: at.ledger,
+            entry: at
+                .entry
+                .saturating_add(u64::from(entries.saturating_sub(1))),
+        };
+        let from = self.ordinal_at_or_after(at, first, end);
+        from..self.ordinal_after(last, first, end).max(from)
+    }
+
     /// Runs that overlap `[from, to)` as `(ledger run, first ordinal, count)`.
     pub(crate) fn pieces(
         &self,
@@ -127,6 +148,7 @@ impl LedgerList {
     /// Forgets runs that end at or before `before`; the last one stays while it may be open.
     pub(crate) fn trim(&mut self, before: u64) {
         while self.runs.len() > 1 && self.runs[1].first_ordinal <= before {
+            self.forgotten = self.position(self.runs[1].first_ordinal - 1);
             self.runs.pop_front();
         }
     }
@@ -160,6 +182,28 @@ mod tests {
             });
         }
         list
+    }
+
+    #[test]
+    fn the_position_before_a_trimmed_ledger_is_still_known() {
+        let mut list = list();
+        list.trim(6);
+        let at = |ledger, entry| Some(Position { ledger, entry });
+        assert_eq!(list.before(7), at(9, 0));
+        assert_eq!(list.before(6), at(3, 11));
+        assert_eq!(list.before(0), None);
+    }
+
+    #[test]
+    fn a_run_ends_with_its_ledger_and_starts_where_the_topic_does() {
+        let list = list();
+        let at = |ledger, entry| Position { ledger, entry };
+        assert_eq!(list.ordinals(at(3, 1), 2, 0, 8), 1..3);
+        assert_eq!(list.ordinals(at(3, 1), 100, 3, 8), 3..6);
+        assert_eq!(list.ordinals(at(9, 1), u32::MAX, 0, 8), 7..8);
+        assert!(list.ordinals(at(9, 2), 5, 0, 8).is_empty());
+        assert!(list.ordinals(at(1 << 40, 0), u32::MAX, 0, 8).is_empty());
+        assert!(list.ordinals(at(1, 0), u32::MAX, 0, 8).is_empty());
     }
 
     #[test]

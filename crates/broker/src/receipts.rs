@@ -136,8 +136,10 @@ impl Owed {
         let Outcome::Stored(first) = run.outcome else {
             return false;
         };
-        // Within one ledger, consecutive ordinals are consecutive entries.
+        // Within one ledger, consecutive ordinals are consecutive entries. A large turn is more than
+        // one commit.
         let continues = self.turn == turn
+            && self.ticket == append.ticket
             && run.producer == append.producer
             && run.first_sequence + u64::from(run.count) == append.sequence
             && self.next_ordinal == append.ordinal
@@ -145,8 +147,36 @@ impl Owed {
         if continues {
             run.count += 1;
             self.next_ordinal += 1;
-            self.ticket = append.ticket;
         }
         continues
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_receipt_does_not_wait_for_a_later_commit_of_its_turn() {
+        let (mut book, mut effects) = (ReceiptBook::default(), VecDeque::new());
+        for (sequence, ticket) in [(0, 1), (1, 1), (2, 2)] {
+            let append = Append {
+                producer: ProducerId { slot: 0, serial: 1 },
+                sequence,
+                ordinal: sequence,
+                position: Position {
+                    ledger: 1,
+                    entry: sequence,
+                },
+                ticket: Ticket(ticket),
+            };
+            book.owe(Durability::Synced, append, &mut effects);
+        }
+        book.settle(|_| Ticket(1), &mut effects);
+        let Some(Effect::Receipts(receipts)) = effects.pop_front() else {
+            panic!("the first commit is done")
+        };
+        assert_eq!((receipts.first_sequence, receipts.count), (0, 2));
+        assert!(effects.is_empty() && !book.is_empty());
     }
 }

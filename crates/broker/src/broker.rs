@@ -310,6 +310,15 @@ impl Broker {
             .filter(|&&topic| topic != u32::MAX)
         {
             self.wake_topic(topic);
+            // What was acked, or skipped by every subscription, before it was stored.
+            let subs = self.topics[topic as usize].iter().flat_map(|t| &t.subs);
+            let first = self.log.first(slot);
+            if subs
+                .into_iter()
+                .all(|&sub| self.sub(sub).window.floor() > first)
+            {
+                self.mark_trim(topic);
+            }
         }
     }
 

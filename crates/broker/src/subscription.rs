@@ -212,6 +212,8 @@ impl Broker {
         // be trimmed now and found again by the next recovery.
         let before = self.log.position_before(slot, floor);
         sub.ack_ticket = Some(self.log.open_sub(slot, key, before));
+        // The first subscription may start behind entries that nobody waits for any more.
+        self.mark_trim(topic.0);
         self.insert_sub(sub)
     }
 
@@ -285,9 +287,11 @@ impl Broker {
         self.ack_ordinal(index, ordinal);
     }
 
-    /// As [`Broker::ack`] for consecutive entries of one ledger.
+    /// As [`Broker::ack`] for consecutive entries of one ledger; of those that are trimmed or were
+    /// never there nothing is left to do.
     pub(crate) fn ack_run(&mut self, id: ConsumerId, first: Position, entries: u32) {
-        let Some((index, ordinal)) = self.resolve(id, first) else {
+        let Some(index) = self.consumer(id).map(|consumer| consumer.sub) else {
+            self.acks_ignored += 1;
             return;
         };
         let slot = self.topic_at(self.sub(index).topic).slot;

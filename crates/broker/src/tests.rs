@@ -1,5 +1,7 @@
 //! The core against the rules of the dispatch specification, with exact numbers.
 
+mod found;
+
 use std::collections::BTreeMap;
 
 use pelton_flow::{Grant, Granter};

@@ -36,6 +36,10 @@ pub(crate) struct Producer {
     name_hash: u64,
 }
 
+/// Bits of a durable id below the number of its shard.
+const KEY_BITS: u32 = 48;
+const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
+
 impl Broker {
     /// Takes over the metadata of this shard and the cursors that its log recovered.
     ///
@@ -47,6 +51,11 @@ impl Broker {
         cursors: &[CursorState],
     ) -> Result<(), RestoreError> {
         let next_key = format!("{NEXT_KEY_PREFIX}{}", self.options.shard);
+        // A cursor may be in the log although the metadata that was to name it was lost with a crash:
+        // its id must not become another subscription's.
+        for cursor in cursors {
+            self.next_key = self.next_key.max((cursor.sub.0 & KEY_MASK) + 1);
+        }
         for (key, value) in records {
             if *key == next_key {
                 let text = String::from_utf8_lossy(value);
@@ -273,6 +282,11 @@ impl Broker {
                         name: wait.name,
                     })
                 }
+                // Its subscription was another's, whose record could not be written.
+                Reply::Consumer(id) if self.consumer(id).is_none() => Err(RequestError::NotFound {
+                    what: "subscription",
+                    name: wait.name,
+                }),
                 reply => Ok(reply),
             },
             Err(error) => {
@@ -312,7 +326,7 @@ impl Broker {
 
     /// A durable id that is never given out again: the shard in the upper bits.
     pub(crate) fn new_key(&mut self) -> u64 {
-        let key = u64::from(self.options.shard) << 48 | self.next_key;
+        let key = u64::from(self.options.shard) << KEY_BITS | self.next_key;
         self.next_key += 1;
         key
     }

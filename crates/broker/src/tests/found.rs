@@ -1,0 +1,152 @@
+//! What the simulator found, each test named after what went wrong.
+
+use pelton_storage::{CursorState, SubKey, TopicKey};
+
+use super::*;
+use crate::{MetaDone, MetaOp, TOPIC_PREFIX, TopicRecord};
+
+/// A core with a log that could store: its disk never answers, its metadata as the test says.
+fn durable() -> Broker {
+    let log = Log::recover(LogOptions::default(), &[], &mut |_, _, _| Ok(0))
+        .expect("nothing is a log that is new")
+        .log;
+    let options = Options {
+        shard: 0,
+        durable: true,
+    };
+    Broker::new(log, options)
+}
+
+fn send(broker: &mut Broker, event: Event<'_>) {
+    assert_eq!(broker.handle(event, Now::default()), Handled::Taken);
+}
+
+/// Replies and metadata operations that came out.
+fn take(broker: &mut Broker) -> (Vec<Result<Reply, RequestError>>, Vec<MetaOp>) {
+    let (mut replies, mut ops) = (Vec::new(), Vec::new());
+    while let Some(effect) = broker.poll_effect() {
+        match effect {
+            Effect::Reply { reply, .. } => replies.push(reply),
+            Effect::Meta(op) => ops.push(op),
+            _ => {}
+        }
+    }
+    (replies, ops)
+}
+
+fn end(broker: &mut Broker, op: &MetaOp, result: Result<(), String>) {
+    let token = op.token;
+    send(broker, Event::Meta(MetaDone { token, result }));
+}
+
+fn request(broker: &mut Broker, request: Request) {
+    let id = RequestId(1);
+    send(broker, Event::Request { id, request });
+}
+
+fn open_topic(broker: &mut Broker) -> TopicId {
+    let (name, durability) = ("t".to_owned(), Durability::Synced);
+    request(broker, Request::OpenTopic { name, durability });
+    let (_, ops) = take(broker);
+    end(broker, &ops[0], Ok(()));
+    match take(broker).0.pop() {
+        Some(Ok(Reply::Topic(topic))) => topic,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn subscribe(broker: &mut Broker, topic: TopicId, slot: u32) {
+    let request_it = Request::Subscribe {
+        topic,
+        subscription: "s".to_owned(),
+        kind: SubscriptionKind::Shared,
+        initial: InitialPosition::Earliest,
+        consumer: format!("c{slot}"),
+        account: Granter::pair().1,
+        slot,
+    };
+    request(broker, request_it);
+}
+
+#[test]
+fn the_second_consumer_of_a_subscription_that_could_not_be_made_is_told_so() {
+    let mut broker = durable();
+    let topic = open_topic(&mut broker);
+    subscribe(&mut broker, topic, 0);
+    subscribe(&mut broker, topic, 1);
+    let (replies, ops) = take(&mut broker);
+    assert!(replies.is_empty(), "both wait for the record: {replies:?}");
+    end(&mut broker, &ops[0], Err("no".to_owned()));
+    end(&mut broker, &ops[1], Ok(()));
+    let (replies, _) = take(&mut broker);
+    assert!(
+        matches!(
+            replies[..],
+            [
+                Err(RequestError::Metadata { .. }),
+                Err(RequestError::NotFound { .. })
+            ]
+        ),
+        "{replies:?}"
+    );
+}
+
+#[test]
+fn the_id_of_a_cursor_whose_metadata_was_lost_is_not_given_out_again() {
+    let mut broker = durable();
+    let orphan = CursorState {
+        topic: TopicKey(1),
+        sub: SubKey(7),
+        mark_delete: None,
+        acked: Vec::new(),
+    };
+    broker.restore(&[], &[orphan]).unwrap();
+    let topic = open_topic(&mut broker);
+    subscribe(&mut broker, topic, 0);
+    let (_, ops) = take(&mut broker);
+    let written = ops[0].writes.iter();
+    let mut records = written.filter(|(key, _)| key.starts_with(TOPIC_PREFIX));
+    let (key, value) = records.next().unwrap();
+    let record = TopicRecord::decode(key, value.as_deref().unwrap()).unwrap();
+    assert!(record.subscriptions[0].key > 7, "{record:?}");
+}
+
+#[test]
+fn a_run_of_acks_whose_start_is_trimmed_acks_the_rest() {
+    let mut world = World::new();
+    let c = world.attach(0);
+    world.publish(8, 1);
+    world.flow(c, 8);
+    let first = world.got[0].1;
+    world.ack(c, first);
+    world.settle();
+    let (consumer, entries) = (c, 4);
+    world.send(Event::AckRun {
+        consumer,
+        first,
+        entries,
+    });
+    assert_eq!(world.stats().backlog_entries, 4);
+}
+
+#[test]
+fn what_nobody_wanted_before_the_first_subscription_is_let_go() {
+    let mut world = World::new();
+    world.publish(3, 1);
+    let (_granter, account) = Granter::pair();
+    let request = Request::Subscribe {
+        topic: world.topic,
+        subscription: "s".to_owned(),
+        kind: SubscriptionKind::Shared,
+        initial: InitialPosition::Latest,
+        consumer: "c".to_owned(),
+        account,
+        slot: 0,
+    };
+    world.ask(request).unwrap();
+    world.settle();
+    let Ok(Reply::Stats(stats)) = world.ask(Request::Stats) else {
+        panic!("no stats")
+    };
+    assert_eq!(stats.topics[0].entries, 0);
+}

@@ -7,7 +7,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 use crate::{expect_none, root};
 
 /// An arrow that is not here does not exist. Leaves stand at the end.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     (
         "pelton-server",
         &["pelton", "pelton-shard", "pelton-load", "pelton-metrics"],
@@ -23,6 +23,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
             "pelton-metrics",
         ],
     ),
+    ("pelton-sim", &["pelton-broker"]),
     (
         "pelton-broker",
         &["pelton-storage", "pelton-flow", "pelton-metrics"],

@@ -39,7 +39,7 @@ pub(crate) struct Disk {
     next: Vec<(Fault, u64)>,
     /// Files there is room for.
     files_max: Option<usize>,
-    /// How often in a row a range could not be read.
+    /// How often a range could not be read in this life.
     failures: BTreeMap<(SegmentId, u64), u8>,
     /// A write or sync went wrong in this life: the log may be poisoned.
     pub(crate) harmed: bool,
@@ -264,12 +264,11 @@ impl Disk {
         buffer: &mut PageBuf,
     ) -> Result<usize, DiskError> {
         let read = self.read(segment, offset, buffer.as_mut_slice())?;
-        let failures = self.failures.entry((segment, offset)).or_default();
-        let may_fail = *failures < READ_FAILURES_MAX;
+        let failed = self.failures.get(&(segment, offset)).copied();
+        let may_fail = failed.is_none_or(|failed| failed < READ_FAILURES_MAX);
         let wanted = |fault| matches!(fault, Fault::Read | Fault::ShortRead | Fault::Interrupt);
         let fault = may_fail.then(|| self.take_fault(wanted)).flatten();
         if fault.is_none() {
-            self.failures.remove(&(segment, offset));
             return Ok(read);
         }
         *self.failures.entry((segment, offset)).or_default() += 1;

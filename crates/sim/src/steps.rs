@@ -55,7 +55,7 @@ pub(crate) enum Step {
     /// Time passes.
     Pass { micros: u32 },
     /// The wall clock is set.
-    WallStep { back: bool, seconds: u16 },
+    SetWall { back: bool, seconds: u16 },
     /// Something will go wrong on a shard's disk.
     Fault {
         shard: u8,
@@ -165,7 +165,7 @@ fn decode(kind: usize, [a, b, c, d]: [u8; 4]) -> Step {
         18 => Step::Pass {
             micros: if b < 16 { 1_100_000 } else { u32::from(c) * 10 },
         },
-        19 => Step::WallStep {
+        19 => Step::SetWall {
             back: a % 2 == 0,
             seconds: u16::from_le_bytes([b, c]),
         },

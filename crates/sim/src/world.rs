@@ -166,7 +166,7 @@ impl World {
                 self.now.wall_ms += u64::from(micros) / 1_000;
                 Ok(())
             }
-            Step::WallStep { back, seconds } => {
+            Step::SetWall { back, seconds } => {
                 let ms = u64::from(seconds) * 1_000;
                 let wall = self.now.wall_ms;
                 self.now.wall_ms = if back {
@@ -223,7 +223,8 @@ impl World {
         let soon = |at: u64| at <= now.mono_ns + 1_000_000;
         let waits = shard.core.next_deadline().is_some_and(soon);
         if !self.in_flight(at) && !waits && !shard.core.has_work() && !shard.disk.lied {
-            self.oracle.check_rest(at, &self.consumers)?;
+            self.oracle
+                .check_rest(at, shard.poisoned, &self.consumers)?;
         }
         Ok(())
     }
@@ -252,20 +253,30 @@ impl World {
     pub(crate) fn settle(&mut self, at: usize) -> Check {
         let mut idle = 0;
         for _ in 0..ROUNDS_MAX {
-            self.turn(at)?;
+            let completions = self.in_flight(at);
             while self.in_flight(at) {
                 self.complete(at, 0);
                 self.pump(at)?;
-                idle = 0;
             }
+            self.turn(at)?;
             let core = &self.shards[at].core;
-            if core.has_work() {
+            let due = core.next_deadline();
+            if core.has_work()
+                || self.in_flight(at)
+                || due.is_some_and(|due| due <= self.now.mono_ns)
+            {
+                self.now.mono_ns += 1_000;
                 continue;
             }
+            if completions && self.shards[at].disk.has_room() {
+                idle = 0;
+            }
             idle += 1;
-            match core.next_deadline() {
+            match due {
                 Some(due) if idle < IDLE_ROUNDS_MAX => {
-                    self.now.mono_ns = due.max(self.now.mono_ns + 1_000);
+                    // A buffer that nobody came for is free after a second.
+                    let least = if idle > 4 { 300_000_000 } else { 1_000 };
+                    self.now.mono_ns = due.max(self.now.mono_ns + least);
                 }
                 _ => return self.check_settled(at),
             }
@@ -278,7 +289,8 @@ impl World {
     fn check_settled(&mut self, at: usize) -> Check {
         let shard = &self.shards[at];
         if !shard.disk.lied {
-            self.oracle.check_rest(at, &self.consumers)?;
+            self.oracle
+                .check_rest(at, shard.poisoned, &self.consumers)?;
         }
         if shard.poisoned || !shard.disk.has_room() {
             return Ok(());
@@ -307,7 +319,8 @@ impl World {
             rule: "T8 statistics",
             what,
         })?;
-        self.oracle.check_stats(at, &stats, &self.consumers)
+        let lied = shard.disk.lied;
+        self.oracle.check_stats(at, &stats, lied, &self.consumers)
     }
 
     fn take(&mut self, at: usize, out: Out) -> Check {
@@ -439,8 +452,9 @@ impl World {
             format!("{asked:?} got {reply:?}, and all is well")
         })?;
         let fine = match (&asked, &reply) {
-            (&Asked::OpenTopic { topic, made, .. }, Err(RequestError::Metadata { .. })) => {
-                if made {
+            (&Asked::OpenTopic { topic, life, made }, Err(RequestError::Metadata { .. })) => {
+                let now = self.oracle.topics[topic].life.as_ref();
+                if made && now.is_some_and(|now| now.serial == life) {
                     self.forget_topic(topic);
                 }
                 made
@@ -461,7 +475,7 @@ impl World {
                 true
             }
             (&Asked::Subscribe { consumer, made }, Err(RequestError::Metadata { .. })) => {
-                if made {
+                if made && self.consumers[consumer].attached {
                     let (topic, sub) = (
                         self.consumers[consumer].topic,
                         self.consumers[consumer].sub.clone(),
@@ -606,7 +620,7 @@ impl World {
 
     /// After a close: turns until the core says that it is done.
     fn settle_stop(&mut self, at: usize) -> Check {
-        for _ in 0..ROUNDS_MAX {
+        for round in 0..ROUNDS_MAX {
             self.turn(at)?;
             while self.in_flight(at) {
                 self.complete(at, 0);
@@ -616,7 +630,9 @@ impl World {
                 break;
             }
             let due = self.shards[at].core.next_deadline().unwrap_or(0);
-            self.now.mono_ns = due.max(self.now.mono_ns + 1_000);
+            // Records look for room more often than files are tried again.
+            let least = if round > 200 { 10_000_000 } else { 1_000 };
+            self.now.mono_ns = due.max(self.now.mono_ns + least);
         }
         Ok(())
     }
@@ -637,12 +653,15 @@ impl World {
         for consumer in 0..self.consumers.len() {
             self.close_consumer(consumer)?;
         }
+        let mut drained = Vec::new();
         for topic in 0..self.oracle.topics.len() {
-            self.drain(topic)?;
+            drained.extend(self.drain(topic)?);
         }
         self.crash(End::PowerCut, 1)?;
         for topic in &self.oracle.topics {
-            for sub in topic.life.iter().flat_map(|life| &life.subs) {
+            let subs = topic.life.iter().flat_map(|life| &life.subs);
+            // One whose deletion failed may be there again.
+            for sub in subs.filter(|sub| drained.contains(&sub.key)) {
                 let len = topic.life.as_ref().map_or(0, |life| life.entries.len());
                 let lowest = sub.lowest_unacked(len);
                 let durable = topic.durability == Durability::Written || lowest == len;
@@ -654,23 +673,20 @@ impl World {
         Ok(())
     }
 
-    fn drain(&mut self, topic: usize) -> Check {
+    /// Gives everything of a topic to new consumers, and acks it; gives the ids of its subscriptions.
+    fn drain(&mut self, topic: usize) -> Result<Vec<u64>, Violation> {
         let at = self.oracle.topics[topic].shard;
         if self.oracle.topics[topic].life.is_none() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.open_topic(topic, false)?;
         self.settle(at)?;
-        let subs = self
-            .oracle
-            .life(topic)
-            .subs
-            .iter()
-            .map(|sub| sub.name.clone());
-        for name in subs.collect::<Vec<_>>() {
+        let subs = self.oracle.life(topic).subs.iter();
+        let subs: Vec<_> = subs.map(|sub| (sub.key, sub.name.clone())).collect();
+        for (_, name) in &subs {
             let consumer = self.consumers.len();
             let (shared, earliest) = (SubscriptionKind::Shared, InitialPosition::Earliest);
-            self.subscribe(topic, &name, (shared, earliest), 1 << 30)?;
+            self.subscribe(topic, name, (shared, earliest), 1 << 30)?;
             self.settle(at)?;
             for index in self.holds(consumer) {
                 self.ack(consumer, index)?;
@@ -678,7 +694,7 @@ impl World {
             self.flush_acks(consumer)?;
             self.settle(at)?;
         }
-        Ok(())
+        Ok(subs.into_iter().map(|(key, _)| key).collect())
     }
 
     pub(crate) fn new_life(&mut self) -> Life {

@@ -435,7 +435,7 @@ impl Log {
                     .saturating_add(self.options.ack_delay_ns));
             }
         }
-        if store.no_space && store.segments.count(SegmentState::Coming) == 0 {
+        if store.no_space && store.lacks_spare(self.options.spares_min) {
             at(store.retry_create_ns);
         }
         if self.starved_appends || self.starved_reads {

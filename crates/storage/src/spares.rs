@@ -78,17 +78,11 @@ impl Log {
 
     /// Sees to enough spares, one in the making at a time.
     pub(crate) fn keep_spares(&mut self, store: &mut Store) {
-        if !store.wanted || store.poisoned.is_some() {
+        if store.poisoned.is_some() || store.no_space && store.now_ns < store.retry_create_ns {
             return;
         }
-        if store.no_space && store.now_ns < store.retry_create_ns {
-            return;
-        }
-        let coming = store.segments.count(SegmentState::Coming);
-        let none_active = store.active.is_none();
-        let wanted = self.options.spares_min as usize + usize::from(none_active);
-        if coming == 0 && store.segments.count(SegmentState::Ready) < wanted {
-            let first = none_active && store.segments.ready().is_none();
+        if store.lacks_spare(self.options.spares_min) {
+            let first = store.active.is_none() && store.segments.ready().is_none();
             let fill = if first { Fill::Zeros } else { Fill::ZerosPaced };
             store.create(self.options.segment_bytes, fill);
         }
@@ -165,6 +159,14 @@ impl Log {
 }
 
 impl Store {
+    /// Whether one more is to be made.
+    pub(crate) fn lacks_spare(&self, spares_min: u32) -> bool {
+        let wanted = spares_min as usize + usize::from(self.active.is_none());
+        self.wanted
+            && self.segments.count(SegmentState::Coming) == 0
+            && self.segments.count(SegmentState::Ready) < wanted
+    }
+
     /// Ready and coming spares.
     fn spares(&self) -> usize {
         self.segments.count(SegmentState::Ready) + self.segments.count(SegmentState::Coming)

@@ -1,9 +1,9 @@
 //! Consumed segments, full disks, cursors and their checkpoints.
-use super::disk::{Rng, Trace};
+use super::disk::{InFlight, Rng, Trace};
 use super::{World, recover, small};
 use crate::{
-    AckDelta, Durability, LogEvent, Options, Position, RecoverError, Refused, SegmentId, SubKey,
-    TopicKey, TopicSlot,
+    AckDelta, DiskOpKind, Durability, LogEvent, Options, Position, RecoverError, Refused,
+    SegmentId, SubKey, TopicKey, TopicSlot,
 };
 
 const SUB: SubKey = SubKey(1);
@@ -89,6 +89,42 @@ fn consumed_segments_are_recycled_and_beyond_the_spares_unlinked() {
             .rfind(|e| !matches!(e, Trace::Recycled(..))),
         Some(Trace::Synced(_) | Trace::Committed(_) | Trace::Unlinked(_))
     ));
+}
+
+#[test]
+fn a_log_with_enough_spares_rests_although_the_last_one_could_not_be_made() {
+    let mut world = World::new(small());
+    let slot = world.topic(1);
+    world.log.open_sub(slot, SUB, None);
+    let making = |op: &InFlight| matches!(op.op.kind, DiskOpKind::Create { .. });
+    for _ in 0..100 {
+        world.publish(slot, &[1; 4000]);
+    }
+    while !world.in_flight.iter().any(making) {
+        world.append(slot, &[1; 4000]).unwrap();
+        world.turn();
+        while let Some(index) = world.in_flight.iter().position(|op| !making(op)) {
+            world.complete(index);
+        }
+    }
+    // Before it has failed, consumed segments are spares again.
+    world.disk.files_max = Some(0);
+    let last = world.log.last_position(slot).unwrap();
+    world.log.ack_record(slot, SUB, AckDelta::MarkDelete(last));
+    world.log.trim(slot, world.log.end(slot));
+    for _ in 0..20 {
+        world.log.commit_soon();
+        world.turn();
+        while let Some(index) = world.in_flight.iter().position(|op| !making(op)) {
+            world.complete(index);
+        }
+    }
+    assert!(world.log.stats().spares_ready >= 2);
+    world.settle();
+    world.now_ns += 2_000_000_000;
+    world.turn();
+    assert!(world.in_flight.is_empty());
+    assert_eq!(world.log.next_deadline(), None, "it would never sleep");
 }
 
 #[test]

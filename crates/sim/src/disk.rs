@@ -28,7 +28,7 @@ struct File {
 #[derive(Debug)]
 struct InFlight {
     op: DiskOp,
-    /// Of a sync: the pages it writes, as they were when it was asked for.
+    /// Of a sync or commit: the pages it writes, as they were when it was asked for.
     pages: Vec<(usize, Vec<u8>)>,
 }
 
@@ -127,11 +127,29 @@ impl Disk {
         let mut pages = Vec::new();
         match &op.kind {
             DiskOpKind::Write { .. } => return Some(self.write(op)),
-            DiskOpKind::Sync { segment } => {
-                let other = |other: &InFlight| matches!(other.op.kind, DiskOpKind::Sync { .. });
-                if self.in_flight.iter().any(other) {
-                    self.misuse = Some("two syncs in flight".to_owned());
+            DiskOpKind::Commit {
+                segment,
+                offset,
+                buffer,
+            } => {
+                self.one_proof_at_a_time();
+                if let Some(file) = self.files.get_mut(segment) {
+                    let first = *offset as usize / PAGE_BYTES;
+                    if file.dirty.first().is_some_and(|&page| page < first) {
+                        self.misuse = Some("a commit above what no sync has proved".to_owned());
+                    }
+                    // From now on the device may have any part of it.
+                    file.write(*offset as usize, buffer.as_slice());
+                    let page = |page: usize| (page, file.page(page).to_vec());
+                    pages = (first..first + buffer.len() / PAGE_BYTES)
+                        .map(page)
+                        .collect();
+                } else {
+                    self.misuse = Some(format!("commit to {segment}, which is not there"));
                 }
+            }
+            DiskOpKind::Sync { segment } => {
+                self.one_proof_at_a_time();
                 if let Some(file) = self.files.get(segment) {
                     let page = |&page: &usize| (page, file.page(page).to_vec());
                     pages = file.dirty.iter().map(page).collect();
@@ -143,6 +161,15 @@ impl Disk {
         }
         self.in_flight.push(InFlight { op, pages });
         None
+    }
+
+    /// What is in flight of syncs and commits could otherwise prove each other's blocks.
+    fn one_proof_at_a_time(&mut self) {
+        let proves =
+            |kind: &DiskOpKind| matches!(kind, DiskOpKind::Sync { .. } | DiskOpKind::Commit { .. });
+        if self.in_flight.iter().any(|other| proves(&other.op.kind)) {
+            self.misuse = Some("two syncs or commits in flight".to_owned());
+        }
     }
 
     fn take_fault(&mut self, wanted: impl Fn(Fault) -> bool) -> Option<(Fault, u64)> {
@@ -185,6 +212,13 @@ impl Disk {
         } = self.in_flight.remove(index);
         match kind {
             DiskOpKind::Sync { segment } => done(id, self.end_sync(segment, pages), None),
+            DiskOpKind::Commit {
+                segment, buffer, ..
+            } => {
+                let len = buffer.len();
+                let result = self.end_sync(segment, pages).map(|_| len);
+                done(id, result, Some(buffer))
+            }
             DiskOpKind::Read {
                 segment,
                 offset,
@@ -349,6 +383,20 @@ impl Disk {
                 if let Some(file) = self.files.get_mut(&segment) {
                     for (page, bytes) in in_flight.pages {
                         file.keep(page, &bytes);
+                    }
+                }
+            }
+            DiskOpKind::Commit { segment, .. } => {
+                if let Some(file) = self.files.get_mut(&segment) {
+                    for (page, bytes) in in_flight.pages {
+                        let torn =
+                            chance.below((bytes.len() / SECTOR) as u64 + 1) as usize * SECTOR;
+                        match chance.below(3) {
+                            0 => {}
+                            1 => file.keep(page, &bytes[..torn]),
+                            _ => file.keep(page, &bytes),
+                        }
+                        file.dirty.remove(&page);
                     }
                 }
             }

@@ -160,6 +160,7 @@ impl Model {
             sequence: self.bodies,
             publish_ms: 0,
             arrived_ns: 0,
+            ..NewEntry::default()
         };
         match self.world.log.append(topic.slot, &entry, self.world.now_ns) {
             Ok(appended) => {

@@ -74,6 +74,7 @@ impl World {
             sequence: 7,
             publish_ms: 9,
             arrived_ns: self.now_ns,
+            ..NewEntry::default()
         };
         self.log.append(slot, &entry, self.now_ns)
     }

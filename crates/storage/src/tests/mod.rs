@@ -2,7 +2,10 @@
 mod commit;
 mod crash;
 mod disk;
+mod hints;
+mod holes;
 mod memory;
+mod partial;
 mod reads;
 mod retain;
 mod seg;

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use pelton_broker::{
-    Broker, ConsumerId, Effect, Event, Handled, InitialPosition, Now, Options, ProducerId, Publish,
-    Reply, Request, RequestId, SubscriptionKind,
+    Broker, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, Now, Options,
+    ProducerId, Publish, Reply, Request, RequestId, Subscribe, SubscriptionKind,
     flow::Granter,
     storage::{Durability, Log, Options as LogOptions, Position},
 };
@@ -61,7 +61,7 @@ impl World {
             let (mut granter, account) = Granter::pair();
             let _ = granter.grant(u32::MAX);
             world.granters.push(granter);
-            let reply = world.ask(Request::Subscribe {
+            let reply = world.ask(Request::Subscribe(Box::new(Subscribe {
                 topic,
                 subscription: "subscription".to_owned(),
                 kind: SubscriptionKind::Shared,
@@ -69,7 +69,10 @@ impl World {
                 consumer: format!("consumer {slot}"),
                 account,
                 slot,
-            });
+                priority_level: 0,
+                durable: true,
+                key_shared: KeyShared::default(),
+            })));
             assert!(matches!(reply, Reply::Consumer(_)), "{reply:?}");
         }
         world

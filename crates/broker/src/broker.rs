@@ -1,16 +1,19 @@
 //! The parts of a shard's core, and which of them an event goes to. Rules live in the parts.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 use pelton_storage::{Durability, Log, LogEvent, Ticket, TopicSlot};
 
 use crate::meta::MetaWaits;
 use crate::receipts::ReceiptBook;
+use crate::seek::SeekWait;
 use crate::subscription::{Consumer, Subscription};
 use crate::topic::{Producer, Topic};
+use crate::unacked::Freed;
 use crate::{
-    ConsumerId, Effect, Event, Handled, LogState, Now, ProducerId, Reply, Request, RequestError,
-    RequestId,
+    ConsumerId, Effect, Event, Handled, LogState, Now, Policy, ProducerId, Reply, Request,
+    RequestError, RequestId,
 };
 
 /// What a core is told about the engine around it.
@@ -30,6 +33,8 @@ pub(crate) struct SubIndex(pub(crate) u32);
 #[derive(Debug)]
 pub struct Broker {
     pub(crate) options: Options,
+    /// Of topics that have none of their own.
+    pub(crate) default_policy: Arc<Policy>,
     pub(crate) log: Log,
     pub(crate) now: Now,
     pub(crate) topics: Vec<Option<Topic>>,
@@ -48,10 +53,16 @@ pub struct Broker {
     pub(crate) to_trim: Vec<u32>,
     /// Subscriptions that found no free read buffer.
     pub(crate) starved: Vec<SubIndex>,
+    /// Who may get more since something was acked or came back.
+    pub(crate) freed: Freed,
+    /// When a subscription has something to do though nothing happens, monotonic nanoseconds.
+    alarms: BTreeSet<(u64, SubIndex)>,
     pub(crate) receipts: ReceiptBook,
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) meta: MetaWaits,
     pub(crate) flushes: Vec<AckFlush>,
+    /// In their order.
+    pub(crate) seeks: Vec<SeekWait>,
     pub(crate) poisoned: Option<String>,
     pub(crate) next_serial: u32,
     pub(crate) next_key: u64,
@@ -74,6 +85,7 @@ impl Broker {
     pub fn new(log: Log, options: Options) -> Self {
         Self {
             options,
+            default_policy: Arc::default(),
             log,
             now: Now::default(),
             topics: Vec::new(),
@@ -88,10 +100,13 @@ impl Broker {
             acked: Vec::new(),
             to_trim: Vec::new(),
             starved: Vec::new(),
+            freed: Freed::default(),
+            alarms: BTreeSet::new(),
             receipts: ReceiptBook::default(),
             effects: VecDeque::new(),
             meta: MetaWaits::default(),
             flushes: Vec::new(),
+            seeks: Vec::new(),
             poisoned: None,
             next_serial: 1,
             next_key: 1,
@@ -112,8 +127,23 @@ impl Broker {
                 first,
                 entries,
             } => self.ack_run(consumer, first, entries),
-            Event::AckCumulative { consumer, position } => self.ack_cumulative(consumer, position),
-            Event::Nack { consumer, position } => self.nack(consumer, position),
+            Event::AckBatch {
+                consumer,
+                position,
+                still,
+            } => self.ack_batch(consumer, position, still),
+            Event::AckCumulative {
+                consumer,
+                position,
+                still,
+            } => self.ack_cumulative(consumer, position, still),
+            Event::Nack {
+                consumer,
+                position,
+                delay_ns,
+            } => self.nack(consumer, position, delay_ns),
+            Event::Release { consumer, position } => self.release(consumer, position),
+            Event::NackAll { consumer } => self.nack_all(consumer),
             Event::Granted { consumer } => self.granted(consumer),
             Event::Request { id, request } => self.request(id, request),
             Event::Disk(done) => {
@@ -136,7 +166,11 @@ impl Broker {
     /// When the core wants a turn although nothing happens, in monotonic nanoseconds.
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
-        self.log.next_deadline()
+        let alarm = self.alarms.first().map(|&(at_ns, _)| at_ns);
+        [self.log.next_deadline(), alarm]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Whether dispatchers, acks to record or topics to trim wait for a tick: take another turn
@@ -172,6 +206,7 @@ impl Broker {
     /// End of a turn: one pass per dispatcher that was queued (rule D33), then records, then one
     /// commit for all of it.
     fn tick(&mut self) {
+        self.ring_alarms();
         while let Some(index) = self.woken.pop() {
             self.wake_topic(index);
             if let Some(topic) = self.topics[index as usize].as_mut() {
@@ -180,7 +215,7 @@ impl Broker {
         }
         for _ in 0..self.run_queue.len() {
             if let Some(index) = self.run_queue.pop_front() {
-                self.pass(index);
+                self.dispatch(index);
             }
         }
         self.record_acks();
@@ -189,6 +224,25 @@ impl Broker {
         self.log.flush_turn(self.now.mono_ns);
         self.receipts.next_turn();
         self.drain_log();
+    }
+
+    /// One pass of a dispatcher, as its topic wants it. A seek that ends queues it again.
+    fn dispatch(&mut self, index: SubIndex) {
+        let Some(sub) = self.subs[index.0 as usize].as_mut() else {
+            return;
+        };
+        sub.wanted = false;
+        let (topic, durable) = (sub.topic, sub.durable);
+        if !durable {
+            self.mark_trim(topic);
+        }
+        if self.sub(index).seeks > 0 {
+            return;
+        }
+        match self.topic_at(topic).durability {
+            Durability::NonPersistent => self.hand_out(index),
+            _ => self.pass(index),
+        }
     }
 
     /// Takes over what the log has to say: what became durable, was read, or failed.
@@ -215,6 +269,8 @@ impl Broker {
                     self.receipts
                         .settle(|d| self.log.done_through(d), &mut self.effects);
                     self.receipts.fail(&mut self.effects);
+                    self.settle_seeks();
+                    self.fail_seeks(&error);
                     for flush in self.flushes.drain(..) {
                         let reply = Err(RequestError::Poisoned {
                             error: error.clone(),
@@ -235,6 +291,7 @@ impl Broker {
             &mut self.effects,
         );
         self.settle_flushes();
+        self.settle_seeks();
     }
 
     fn settle_flushes(&mut self) {
@@ -262,18 +319,7 @@ impl Broker {
                 self.close_producer(producer);
                 Ok(Some(Reply::Done))
             }
-            Request::Subscribe {
-                topic,
-                subscription,
-                kind,
-                initial,
-                consumer,
-                account,
-                slot,
-            } => {
-                let newcomer = Consumer::new(consumer, account);
-                self.subscribe(id, topic, &subscription, (kind, initial), newcomer, slot)
-            }
+            Request::Subscribe(asked) => self.subscribe(id, *asked),
             Request::CloseConsumer { consumer } => {
                 self.close_consumer(consumer);
                 Ok(Some(Reply::Done))
@@ -283,6 +329,17 @@ impl Broker {
                 topic,
                 subscription,
             } => self.unsubscribe(id, topic, &subscription),
+            Request::Seek {
+                topic,
+                subscription,
+                to,
+            } => self.seek(id, topic, &subscription, &to),
+            Request::LastPosition {
+                topic,
+                subscription,
+            } => self.last_position(topic, &subscription).map(Some),
+            Request::Terminate { topic } => self.terminate(id, topic),
+            Request::SetPolicy { topic, policy } => self.set_policy(id, topic, *policy),
             Request::Stats => Ok(Some(Reply::Stats(Box::new(self.stats())))),
         };
         let reply = match answered {
@@ -300,6 +357,35 @@ impl Broker {
         {
             sub.wanted = true;
             self.run_queue.push_back(index);
+        }
+    }
+
+    /// Takes note of when the subscription has something to do.
+    pub(crate) fn arm(&mut self, index: SubIndex) {
+        let sub = self.sub_mut(index);
+        let next_ns = sub.next_due_ns().unwrap_or(u64::MAX);
+        let armed_ns = std::mem::replace(&mut sub.armed_ns, next_ns);
+        if next_ns != armed_ns {
+            self.disarm(index, armed_ns);
+            if next_ns != u64::MAX {
+                self.alarms.insert((next_ns, index));
+            }
+        }
+    }
+
+    pub(crate) fn disarm(&mut self, index: SubIndex, armed_ns: u64) {
+        if armed_ns != u64::MAX {
+            self.alarms.remove(&(armed_ns, index));
+        }
+    }
+
+    fn ring_alarms(&mut self) {
+        while let Some(&(at_ns, index)) = self.alarms.first()
+            && at_ns <= self.now.mono_ns
+        {
+            self.alarms.pop_first();
+            self.sub_mut(index).armed_ns = u64::MAX;
+            self.on_alarm(index);
         }
     }
 
@@ -335,7 +421,7 @@ impl Broker {
             }
         }
         if subs == 0 {
-            self.mark_trim(topic);
+            self.mark_trim(topic); // nobody's pass does
         }
     }
 
@@ -356,6 +442,12 @@ impl Broker {
     pub(crate) fn consumer(&self, id: ConsumerId) -> Option<&Consumer> {
         let consumer = self.consumers.get(id.slot as usize)?.as_ref()?;
         (consumer.serial == id.serial).then_some(consumer)
+    }
+
+    /// As [`Broker::consumer`], also by an id that it had before a seek.
+    pub(crate) fn attachment(&self, id: ConsumerId) -> Option<&Consumer> {
+        let consumer = self.consumers.get(id.slot as usize)?.as_ref()?;
+        consumer.had(id.serial).then_some(consumer)
     }
 
     /// A number no attachment of this shard had before.

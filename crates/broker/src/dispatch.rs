@@ -1,36 +1,58 @@
 //! One pass of a dispatcher: gate, plan, read, hand over.
 //!
-//! The gate is "some consumer has permits", never a sum. Candidates are what is owed again, lowest
-//! first, then what was never sent. Entries in memory are handed over in the pass that plans them,
-//! as runs of consecutive slots of one block; others are fetched, and the pass that the fetch wakes
-//! finds them in memory. Permits are debited at hand-over, by the exact count of each entry.
+//! The gate is "some consumer may get an entry", never a sum. Candidates are what is owed again,
+//! lowest first, then what was never sent. Entries in memory are handed over in the pass that plans
+//! them, as runs of consecutive slots of one block; others are fetched, and the pass that the fetch
+//! wakes finds them in memory. Permits are debited at hand-over, by the exact count of each entry.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use pelton_flow::{Budget, Bytes, Entries, Messages};
-use pelton_storage::{Block, Fetch, Log, Place, TopicSlot};
+use pelton_storage::{Block, Fetch, Log, Place};
 
+use crate::ack_set::AckSet;
 use crate::broker::SubIndex;
-use crate::subscription::{Consumer, Subscription, debit};
+use crate::selector::{PASS_ENTRIES_MAX, Selector};
+use crate::subscription::{Consumer, Subscription};
+use crate::unacked::debit;
 use crate::window::State;
 use crate::{Broker, ConsumerId, Effect, Run};
 
-/// Entries of one pass (`dispatcherMaxReadBatchSize`).
-const PASS_ENTRIES_MAX: u64 = 100;
 /// Stored bytes of one pass (`dispatcherMaxReadSizeBytes`).
 const PASS_BYTES_MAX: u64 = 5 << 20;
-/// Entries a consumer gets before the next one's turn (`dispatcherMaxRoundRobinBatchSize`).
-const ROUND_ROBIN_ENTRIES: u64 = 20;
 /// What is read ahead of a plan that was not limited by permits: eight reads of 256 KiB, which
 /// keeps a device busy (O_DIRECT reads reach their bandwidth at four).
 const READ_AHEAD_BYTES: u64 = 2 << 20;
 
 /// What a pass looks at next.
 #[derive(Clone, Copy, Debug)]
-struct Candidate {
-    ordinal: u64,
+pub(crate) struct Candidate {
+    pub(crate) ordinal: u64,
     /// One past the last ordinal that may follow in the same run.
-    end: u64,
+    pub(crate) end: u64,
     /// The state its entries are in.
-    state: State,
+    pub(crate) state: State,
+}
+
+/// What is left of a pass.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pass {
+    entries_left: u64,
+    bytes_left: u64,
+}
+
+/// How an offer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offered {
+    /// So many entries went to the consumer.
+    Gone(u64),
+    /// The entry cannot be read; it was passed over.
+    Skipped,
+    /// It is being read: the pass ends, and the read wakes the next one.
+    Awaited,
+    /// No read buffer is free: the pass ends, and the next free one wakes it.
+    NoBuffer,
 }
 
 impl Broker {
@@ -39,90 +61,133 @@ impl Broker {
             return;
         };
         sub.wanted = false;
-        self.hand_over_what_may_go(index);
-        self.sub_mut(index).end_of_pass();
-    }
-
-    fn hand_over_what_may_go(&mut self, index: SubIndex) {
-        let sub = self.subs[index.0 as usize]
-            .as_mut()
-            .expect("the pass found it");
-        let slot = self.topics[sub.topic as usize]
+        match sub.selector {
+            Selector::KeyShared(_) => return self.pass_by_key(index),
+            Selector::Failover(_) => self.take_over(index),
+            Selector::Exclusive(_) | Selector::Shared(_) => {}
+        }
+        let sub = self.subs[index.0 as usize].as_mut().expect("it is there");
+        let entries_per_turn = self.topics[sub.topic as usize]
             .as_ref()
             .expect("it has a topic")
-            .slot;
-        let (mut entries_left, mut bytes_left) = (PASS_ENTRIES_MAX, PASS_BYTES_MAX);
-        while let Some(candidate) = sub.next_candidate(self.log.ready_end(slot)) {
-            let Some(port) = sub.pick(&mut self.consumers) else {
-                return;
-            };
-            if entries_left == 0 || bytes_left == 0 {
-                self.want(index);
-                return;
-            }
-            let wished = (candidate.end - candidate.ordinal)
-                .min(entries_left)
-                .min(sub.turn_left);
-            let wished_u32 = u32::try_from(wished).unwrap_or(u32::MAX);
-            let Some((block, first_slot, found)) =
-                self.log.run(slot, candidate.ordinal, wished_u32)
+            .entries_per_turn();
+        let mut pass = Pass::new();
+        while let Some(candidate) = sub.next_candidate(self.log.ready_end(sub.slot)) {
+            let Some((port, turn_left)) = sub.selector.pick(&mut self.consumers, entries_per_turn)
             else {
-                match self.log.locate(slot, candidate.ordinal) {
-                    Place::Failed | Place::Gone => sub.pass_over(candidate),
-                    Place::Reading => return,
-                    Place::OnDisk | Place::Memory(..) => {
-                        let permits = permits_of(&self.consumers, port);
-                        let fetch = sub.fetch(&mut self.log, slot, candidate, permits);
-                        if fetch == Fetch::NoBuffer {
-                            self.starved.push(index);
-                        }
-                        return;
-                    }
-                }
-                continue;
+                break;
             };
+            if pass.is_over() {
+                sub.selector.end_of_pass();
+                return self.want(index);
+            }
             let consumer = self.consumers[port as usize].as_mut().expect("picked");
-            let budget = Budget::new(
-                consumer.account.available(),
-                Entries(wished),
-                Bytes(bytes_left),
+            let offered = pass.offer(
+                &mut self.log,
+                &mut self.effects,
+                (sub, candidate),
+                (port, consumer),
+                turn_left,
             );
-            let taken = sub.take(candidate, &block, (first_slot, found), budget, port);
-            debit(sub, consumer, Messages(u64::from(taken.messages)));
-            consumer.average.observe(
-                Messages(u64::from(taken.messages)),
-                Entries(u64::from(taken.count)),
-            );
-            entries_left -= u64::from(taken.count);
-            bytes_left = bytes_left.saturating_sub(taken.bytes);
-            sub.end_of_turn(u64::from(taken.count));
-            let run = Run {
-                block,
-                first_slot,
-                count: taken.count,
-                messages: taken.messages,
-                redeliveries: taken.redeliveries,
-            };
-            let consumer = ConsumerId {
-                slot: port,
-                serial: consumer.serial,
-            };
-            self.effects.push_back(Effect::HandOver { consumer, run });
+            match offered {
+                Offered::Gone(entries) => sub.selector.took(port, entries),
+                Offered::Skipped => {}
+                Offered::Awaited => break,
+                Offered::NoBuffer => {
+                    self.starved.push(index);
+                    break;
+                }
+            }
         }
+        sub.selector.end_of_pass();
+    }
+}
+
+impl Pass {
+    pub(crate) fn new() -> Self {
+        Self {
+            entries_left: PASS_ENTRIES_MAX,
+            bytes_left: PASS_BYTES_MAX,
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.entries_left == 0 || self.bytes_left == 0
+    }
+
+    /// Hands over what of the candidate's run is in memory and within every limit, at most
+    /// `entries_max`.
+    pub(crate) fn offer(
+        &mut self,
+        log: &mut Log,
+        effects: &mut VecDeque<Effect>,
+        (sub, candidate): (&mut Subscription, Candidate),
+        (port, consumer): (u32, &mut Consumer),
+        entries_max: u64,
+    ) -> Offered {
+        let wished = (candidate.end - candidate.ordinal)
+            .min(self.entries_left)
+            .min(entries_max);
+        let wished_u32 = u32::try_from(wished).unwrap_or(u32::MAX);
+        let permits = consumer.account.available();
+        let Some((block, first_slot, found)) = log.run(sub.slot, candidate.ordinal, wished_u32)
+        else {
+            return match log.locate(sub.slot, candidate.ordinal) {
+                Place::Failed | Place::Gone => {
+                    sub.pass_over(candidate);
+                    Offered::Skipped
+                }
+                Place::Reading => Offered::Awaited,
+                Place::OnDisk | Place::Memory(..) => match sub.fetch(log, candidate, permits) {
+                    Fetch::NoBuffer => Offered::NoBuffer,
+                    _ => Offered::Awaited,
+                },
+            };
+        };
+        let budget = Budget::new(permits, Entries(wished), Bytes(self.bytes_left))
+            .with_headroom(sub.caps.headroom(consumer.unacked, sub.unacked));
+        let taken = sub.take(candidate, (&block, first_slot, found), budget, port);
+        let messages = Messages(u64::from(taken.messages));
+        let entries = u64::from(taken.count);
+        debit(sub, consumer, messages);
+        consumer
+            .average
+            .observe(Messages(taken.whole_messages), Entries(entries));
+        self.entries_left -= entries;
+        self.bytes_left = self.bytes_left.saturating_sub(taken.bytes);
+        let run = Run {
+            block,
+            first_slot,
+            count: taken.count,
+            messages: taken.messages,
+            redeliveries: taken.redeliveries,
+            still: taken.still,
+        };
+        let serial = consumer.serial;
+        let consumer = ConsumerId { slot: port, serial };
+        effects.push_back(Effect::HandOver { consumer, run });
+        Offered::Gone(entries)
     }
 }
 
 /// What one hand-over takes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Taken {
     count: u32,
+    /// Not acked: what the delivery carries (P of rule D7).
     messages: u32,
+    /// As published: what the average is made of (rule D23).
+    whole_messages: u64,
     bytes: u64,
     redeliveries: u32,
+    still: Option<Box<[u64]>>,
 }
 
 impl Subscription {
     fn next_candidate(&mut self, ready_end: u64) -> Option<Candidate> {
+        if self.blocked && self.caps.headroom(0, self.unacked) <= 0 {
+            return None;
+        }
         if let Some((ordinal, end)) = self.replay.first() {
             return Some(Candidate {
                 ordinal,
@@ -130,93 +195,65 @@ impl Subscription {
                 state: State::Replay,
             });
         }
-        self.read = self.read.max(self.window.floor());
-        while self.read < ready_end && self.window.get(self.read) != State::Unread {
-            self.read += 1;
+        if self.blocked {
+            return None;
         }
-        (self.read < ready_end).then_some(Candidate {
-            ordinal: self.read,
+        self.next_unread(ready_end).map(|ordinal| Candidate {
+            ordinal,
             end: ready_end,
             state: State::Unread,
         })
     }
 
-    /// The consumer in front of the rotation that has permits; those without are parked and come
-    /// back with their next grant.
-    fn pick(&mut self, consumers: &mut [Option<Consumer>]) -> Option<u32> {
-        while let Some(&port) = self.rotation.front() {
-            if let Some(consumer) = consumers[port as usize].as_mut() {
-                if consumer.account.available() > 0 || !consumer.account.park() {
-                    if self.turn_left == 0 {
-                        let alone = self.rotation.len() == 1;
-                        self.turn_left = if alone {
-                            PASS_ENTRIES_MAX
-                        } else {
-                            ROUND_ROBIN_ENTRIES
-                        };
-                    }
-                    return Some(port);
-                }
-                consumer.parked = true;
-            }
-            self.rotation.pop_front();
-            self.turn_left = 0;
+    /// The first entry that was never handed over nor put aside.
+    pub(crate) fn next_unread(&mut self, ready_end: u64) -> Option<u64> {
+        self.read = self.read.max(self.window.floor());
+        while self.read < ready_end && self.window.get(self.read) != State::Unread {
+            self.read += 1;
         }
-        None
+        (self.read < ready_end).then_some(self.read)
     }
 
-    /// The rotation moves on with each pass, so entries that arrive one by one go round as well
-    /// (apache/pulsar#15703).
-    fn end_of_pass(&mut self) {
-        if self.turn_left > 0 {
-            self.end_of_turn(self.turn_left);
-        }
-    }
-
-    /// Moves the rotation on when a consumer has had its entries. One alone keeps its place.
-    fn end_of_turn(&mut self, entries: u64) {
-        self.turn_left = self.turn_left.saturating_sub(entries);
-        if self.turn_left == 0 && self.rotation.len() > 1 {
-            self.rotation.rotate_left(1);
-        }
-    }
-
-    /// Admits whole entries of a run while the budget has room, and marks them held.
+    /// Admits whole entries of a run while the budget has room, and marks them held. Entries of a
+    /// run were asked for equally often, and one that is acked in part is a run of its own.
     fn take(
         &mut self,
-        candidate: Candidate,
-        block: &Block,
-        (first_slot, found): (u32, u32),
+        Candidate { ordinal, state, .. }: Candidate,
+        (block, first_slot, found): (&Arc<Block>, u32, u32),
         mut budget: Budget,
         port: u32,
     ) -> Taken {
+        let part = self.partial.get(&ordinal);
         let mut taken = Taken {
-            redeliveries: self.count_of(candidate.ordinal),
+            redeliveries: self.count_of(ordinal),
+            still: part.map(|set| set.words().into()),
             ..Taken::default()
         };
-        for at in 0..found {
-            let ordinal = candidate.ordinal + u64::from(at);
-            let fits = self.window.get(ordinal) == candidate.state
-                && (at == 0 || self.count_of(ordinal) == taken.redeliveries);
-            let meta = block.meta(first_slot + at);
-            let messages = Messages(u64::from(meta.messages));
-            if !fits
-                || budget
-                    .admit(messages, Bytes(u64::from(meta.bytes)))
-                    .is_err()
+        let mut same = self.window.run_of(ordinal, state, found);
+        if !self.partial.is_empty() || !self.redeliveries.is_empty() {
+            let alike = |at: &u32| *at == 0 || self.joins(ordinal + u64::from(*at), &taken);
+            same = (0..same).take_while(alike).count() as u32;
+        }
+        let part_messages = part.map(AckSet::left);
+        let messages_of = |slot: u32| part_messages.unwrap_or_else(|| block.meta(slot).messages);
+        for slot in first_slot..first_slot + same {
+            let (messages, bytes) = (messages_of(slot), u64::from(block.meta(slot).bytes));
+            if budget
+                .admit(Messages(u64::from(messages)), Bytes(bytes))
+                .is_err()
             {
                 break;
             }
-            self.window.set(ordinal, State::Held(port), meta.messages);
-            if candidate.state == State::Replay {
-                self.replay.remove(ordinal);
-            }
             taken.count += 1;
-            taken.messages += meta.messages;
-            taken.bytes += u64::from(meta.bytes);
+            taken.messages += messages;
+            taken.whole_messages += u64::from(block.meta(slot).messages);
+            taken.bytes += bytes;
         }
-        if candidate.state == State::Unread {
-            self.read = candidate.ordinal + u64::from(taken.count);
+        let slots = first_slot..first_slot + taken.count;
+        self.window.hold(ordinal, port, slots.map(messages_of));
+        match state {
+            State::Unread => self.read = ordinal + u64::from(taken.count),
+            _ => self.replay.remove_run(ordinal, u64::from(taken.count)),
         }
         debug_assert!(
             taken.count > 0,
@@ -225,16 +262,26 @@ impl Subscription {
         taken
     }
 
+    /// Whether an entry can follow in the run: whole, and asked for as often as the others.
+    fn joins(&self, ordinal: u64, run: &Taken) -> bool {
+        run.still.is_none()
+            && !self.partial.contains_key(&ordinal)
+            && self.count_of(ordinal) == run.redeliveries
+    }
+
     fn count_of(&self, ordinal: u64) -> u32 {
         if self.redeliveries.is_empty() {
             return 0;
         }
-        self.redeliveries.get(&ordinal).copied().unwrap_or(0)
+        self.redeliveries
+            .get(&ordinal)
+            .map_or(0, |redelivery| redelivery.count)
     }
 
     /// A damaged entry is counted and passed over, never acked, at no cost (rule D6).
     fn pass_over(&mut self, candidate: Candidate) {
         self.damaged_entries += 1;
+        self.window.set(candidate.ordinal, State::Damaged, 0);
         match candidate.state {
             State::Replay => self.replay.remove(candidate.ordinal),
             _ => self.read = candidate.ordinal + 1,
@@ -243,7 +290,8 @@ impl Subscription {
 
     /// Asks for exactly the entries that the permits in hand pay for, by the index. Reads ahead
     /// only where the permits would take more than one plan (rule D36).
-    fn fetch(&self, log: &mut Log, slot: TopicSlot, candidate: Candidate, permits: i64) -> Fetch {
+    fn fetch(&self, log: &mut Log, candidate: Candidate, permits: i64) -> Fetch {
+        let slot = self.slot;
         let mut budget = Budget::new(permits, Entries(PASS_ENTRIES_MAX), Bytes(PASS_BYTES_MAX));
         let mut entries = 0u32;
         let mut ahead = 0;
@@ -264,10 +312,4 @@ impl Subscription {
         }
         log.fetch(slot, candidate.ordinal, entries.max(1), ahead)
     }
-}
-
-fn permits_of(consumers: &[Option<Consumer>], port: u32) -> i64 {
-    consumers[port as usize]
-        .as_ref()
-        .map_or(0, |consumer| consumer.account.available())
 }

@@ -5,8 +5,11 @@
 
 use std::sync::Arc;
 
-use pelton_flow::Account;
+use pelton_flow::{Account, Granter};
 use pelton_storage::{Block, DiskDone, DiskOp, Durability, Position};
+
+use crate::Policy;
+use crate::keys::{AssignError, KeyRange};
 
 /// The time of one turn: one clock read, handed to everything the turn does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,8 +51,23 @@ pub struct RequestId(pub u64);
 pub enum SubscriptionKind {
     /// One consumer, position order.
     Exclusive,
+    /// Any number of consumers, one of them active: position order, and another takes over.
+    Failover,
     /// Any number of consumers, round robin among those with permits.
     Shared,
+    /// Any number of consumers; entries of one key go to one of them, in order.
+    KeyShared,
+}
+
+impl SubscriptionKind {
+    /// Whether one consumer at a time gets all entries, in position order.
+    #[must_use]
+    pub fn is_single(self) -> bool {
+        matches!(
+            self,
+            SubscriptionKind::Exclusive | SubscriptionKind::Failover
+        )
+    }
 }
 
 /// Where a new subscription starts.
@@ -59,6 +77,37 @@ pub enum InitialPosition {
     Latest,
     /// At the first entry that still exists.
     Earliest,
+    /// At this entry, or at the first one behind it that exists.
+    At(Position),
+    /// At the first entry published at this Unix millisecond or later.
+    Since(u64),
+}
+
+/// Where a subscription goes on after a seek (rule D135).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SeekTo {
+    /// As a new subscription would start.
+    Start(InitialPosition),
+    /// At this message of an entry, counted from 0.
+    Message {
+        /// The entry.
+        position: Position,
+        /// The first message that comes.
+        index: u32,
+    },
+    /// At this entry, and of it the messages that `still` has, as in [`Event::AckBatch`].
+    Part {
+        /// The entry.
+        position: Position,
+        /// 64 messages a word, bit 1: comes again. Missing words are 0.
+        still: Box<[u64]>,
+    },
+}
+
+impl From<InitialPosition> for SeekTo {
+    fn from(start: InitialPosition) -> Self {
+        SeekTo::Start(start)
+    }
 }
 
 /// What can start work in the core.
@@ -94,19 +143,46 @@ pub enum Event<'a> {
         /// How many, 1 or more.
         entries: u32,
     },
-    /// Everything of the subscription up to and including this entry is done (Exclusive only).
+    /// Some messages of an entry are done (rule D95).
+    AckBatch {
+        /// Who says so.
+        consumer: ConsumerId,
+        /// The entry.
+        position: Position,
+        /// 64 messages a word, bit 1: not yet done. Missing words are 0.
+        still: &'a [u64],
+    },
+    /// Everything of the subscription before this entry is done, and of it what `still` has not
+    /// (Exclusive and Failover only, rule D97).
     AckCumulative {
         /// Who says so.
         consumer: ConsumerId,
         /// The last entry meant.
         position: Position,
+        /// As in [`Event::AckBatch`]; empty: the whole entry.
+        still: &'a [u64],
     },
-    /// Deliver this entry again; its count rises.
+    /// Deliver this entry again; its count rises. An Exclusive or Failover subscription is rewound
+    /// to its first unacked entry instead (rule D66).
     Nack {
         /// Who holds it.
         consumer: ConsumerId,
         /// The entry.
         position: Position,
+        /// Not before so long from now, in nanoseconds; `None`: as the topic's policy says.
+        delay_ns: Option<u64>,
+    },
+    /// The entry goes back as if it had not been handed over; its count stays (rule D115).
+    Release {
+        /// Who holds it.
+        consumer: ConsumerId,
+        /// The entry.
+        position: Position,
+    },
+    /// Deliver again everything that the consumer holds; counts rise (rule D108).
+    NackAll {
+        /// Who.
+        consumer: ConsumerId,
     },
     /// A consumer whose dispatcher was parked has granted permits.
     Granted {
@@ -180,22 +256,7 @@ pub enum Request {
         producer: ProducerId,
     },
     /// Attaches a consumer to a subscription, made if it does not exist.
-    Subscribe {
-        /// From [`Reply::Topic`].
-        topic: TopicId,
-        /// Subscription name, checked by [`crate::check_name`].
-        subscription: String,
-        /// Must match while others are attached.
-        kind: SubscriptionKind,
-        /// Where a new subscription starts.
-        initial: InitialPosition,
-        /// Shown in statistics.
-        consumer: String,
-        /// The shard's side of its permits.
-        account: Account,
-        /// The port the shell keeps for it.
-        slot: u32,
-    },
+    Subscribe(Box<Subscribe>),
     /// Detaches a consumer; what it held is delivered again to others.
     CloseConsumer {
         /// The attachment.
@@ -213,8 +274,74 @@ pub enum Request {
         /// Subscription name.
         subscription: String,
     },
+    /// Moves a subscription, back or forth; answered when that is as durable as the topic. Every
+    /// attachment ends and, of handles in this process, goes on as a new one: [`Effect::Reset`].
+    /// Several of them are carried out in order (rules D133 and D134).
+    Seek {
+        /// From [`Reply::Topic`].
+        topic: TopicId,
+        /// Subscription name.
+        subscription: String,
+        /// Where it goes on.
+        to: SeekTo,
+    },
+    /// Where a topic ends, and how far a subscription is.
+    LastPosition {
+        /// From [`Reply::Topic`].
+        topic: TopicId,
+        /// Subscription name.
+        subscription: String,
+    },
+    /// Ends a topic: it takes no publish any more and serves what it has (rule D132).
+    Terminate {
+        /// From [`Reply::Topic`].
+        topic: TopicId,
+    },
+    /// Changes what a topic's subscriptions go by, from now on.
+    SetPolicy {
+        /// From [`Reply::Topic`].
+        topic: TopicId,
+        /// All of it.
+        policy: Box<Policy>,
+    },
     /// Counts of every topic and subscription.
     Stats,
+}
+
+/// A consumer to attach.
+#[derive(Debug)]
+pub struct Subscribe {
+    /// From [`Reply::Topic`].
+    pub topic: TopicId,
+    /// Subscription name, checked by [`crate::check_name`].
+    pub subscription: String,
+    /// Must match while others are attached.
+    pub kind: SubscriptionKind,
+    /// Where a new subscription starts.
+    pub initial: InitialPosition,
+    /// Whether a new subscription is kept, and holds back what it has not acked. One that is not is
+    /// a cursor in memory that ends with its last consumer (rule D137). Must match an existing one.
+    pub durable: bool,
+    /// Shown in statistics; Failover elects by it.
+    pub consumer: String,
+    /// Lower numbers come first: Shared serves others only while none of these can take an entry,
+    /// Failover elects among the lowest (rules D69 and D77).
+    pub priority_level: i32,
+    /// How keys are shared out; KeyShared only.
+    pub key_shared: KeyShared,
+    /// The shard's side of its permits.
+    pub account: Account,
+    /// The port the shell keeps for it.
+    pub slot: u32,
+}
+
+/// How a KeyShared subscription shares out its keys: as its first consumer asked.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyShared {
+    /// The hashes this consumer wants; none: they are shared out (rules D83 to D85).
+    pub ranges: Vec<KeyRange>,
+    /// Entries of a key may overtake each other, and nobody waits for them (rule D93).
+    pub allow_out_of_order_delivery: bool,
 }
 
 /// What a request was answered with.
@@ -228,6 +355,13 @@ pub enum Reply {
     Consumer(ConsumerId),
     /// The thing asked for is done.
     Done,
+    /// Where a topic ends, and how far a subscription is; `None` where nothing is known of it.
+    LastPosition {
+        /// The last entry that can be delivered, whether it still exists or not.
+        last: Option<Position>,
+        /// Everything of the subscription up to this entry is done.
+        mark_delete: Option<Position>,
+    },
     /// Statistics.
     Stats(Box<BrokerStats>),
 }
@@ -290,6 +424,26 @@ pub enum RequestError {
         /// Consumers attached.
         consumers: usize,
     },
+    /// The keys that a KeyShared consumer asked for cannot be its own.
+    #[error("subscribing to {subscription:?} of topic {topic:?} failed: {why}")]
+    KeyRanges {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+        /// Which range, and who has it.
+        why: AssignError,
+    },
+    /// A KeyShared subscription shares out its keys in another way.
+    #[error(
+        "subscription {subscription:?} of topic {topic:?} shares its keys in another way: subscribe as its consumers did (with or without ranges, in order or not), or close them first"
+    )]
+    KeySharedMode {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
     /// Something is still attached.
     #[error("{what} {name:?} is in use by {users} producer(s) or consumer(s): close them first")]
     InUse {
@@ -299,6 +453,22 @@ pub enum RequestError {
         name: String,
         /// How many.
         users: usize,
+    },
+    /// The topic was terminated.
+    #[error("topic {topic:?} was terminated: it takes nothing more, and serves what it has")]
+    Terminated {
+        /// The topic.
+        topic: String,
+    },
+    /// What is asked is not to be had of this kind of topic or subscription.
+    #[error("{what} {name:?} {why}")]
+    NotPossible {
+        /// "topic" or "subscription".
+        what: &'static str,
+        /// As asked.
+        name: String,
+        /// Why, and what would be possible.
+        why: &'static str,
     },
     /// The metadata could not be written.
     #[error("writing the metadata of {name:?} failed: {error}; nothing was changed")]
@@ -326,6 +496,27 @@ pub enum Effect {
         /// What.
         run: Run,
     },
+    /// A seek has ended this attachment, which goes on as a new one: it holds nothing and was granted
+    /// nothing. What was handed over before it is gone, acks that name the old one change nothing.
+    Reset {
+        /// The attachment that ended.
+        consumer: ConsumerId,
+        /// The new one, in the same port.
+        becomes: ConsumerId,
+        /// The consumer's side of its permits.
+        granter: Granter,
+    },
+    /// The topic is terminated and the consumer's subscription has no backlog: nothing more will come,
+    /// unless it seeks. Once for each attachment.
+    EndOfTopic {
+        /// Whom to tell.
+        consumer: ConsumerId,
+    },
+    /// The topic of this producer was terminated: its publishes are refused.
+    Terminated {
+        /// Whom to tell.
+        producer: ProducerId,
+    },
     /// Answers for consecutive sequences of one producer, in order.
     Receipts(Receipts),
     /// Answers one [`Event::Request`].
@@ -339,6 +530,13 @@ pub enum Effect {
     Disk(DiskOp),
     /// Carry this out, after all earlier ones, and answer with [`Event::Meta`].
     Meta(MetaOp),
+    /// Failover: this consumer is the active one from now on, or is not (rule D75).
+    Active {
+        /// Whom to tell.
+        consumer: ConsumerId,
+        /// Whether it is.
+        active: bool,
+    },
     /// Whether publishes to the log are taken changed; for every durable producer of the shard.
     LogState(LogState),
 }
@@ -356,6 +554,9 @@ pub struct Run {
     pub messages: u32,
     /// How often these entries were asked to be delivered again.
     pub redeliveries: u32,
+    /// Of a partly acked entry, which is a run of its own: the messages that are not acked, as in
+    /// [`Event::AckBatch`].
+    pub still: Option<Box<[u64]>>,
 }
 
 /// Outcome of `count` sequences from `first_sequence` on.
@@ -376,6 +577,8 @@ pub struct Receipts {
 pub enum Outcome {
     /// Stored with the topic's durability; entries are consecutive from this position on.
     Stored(Position),
+    /// The topic stores nothing: each entry went to whoever could take it (rule D138).
+    Unstored,
     /// Not stored, for sure.
     Refused(Refusal),
     /// The log failed before the outcome was known: it may or may not be there after a reopen.
@@ -393,6 +596,8 @@ pub enum Refusal {
     Invalid,
     /// The producer is not attached any more.
     Closed,
+    /// The topic was terminated.
+    Terminated,
 }
 
 /// Whether the log takes publishes.
@@ -440,6 +645,8 @@ pub struct TopicStats {
     pub producers: usize,
     /// Entries that exist.
     pub entries: u64,
+    /// It takes nothing more.
+    pub terminated: bool,
     /// One per subscription.
     pub subscriptions: Vec<SubscriptionStats>,
 }
@@ -461,6 +668,14 @@ pub struct SubscriptionStats {
     pub delivered_messages: u64,
     /// Messages acked since the engine was opened.
     pub acked_messages: u64,
+    /// Kept when its last consumer leaves.
+    pub durable: bool,
+    /// A seek is not yet durable: nothing is handed over.
+    pub seeking: bool,
+    /// Messages that were removed before a subscription that is not durable had read them.
+    pub jumped_messages: u64,
+    /// Messages of a non-persistent topic that no consumer could take.
+    pub dropped_messages: u64,
     /// One per consumer.
     pub consumers: Vec<ConsumerStats>,
 }

@@ -9,15 +9,30 @@
 
 mod event;
 
+mod ack_set;
+mod acks;
 mod broker;
 mod dispatch;
+mod election;
+mod keyed;
+pub mod keys;
 mod meta;
 mod name;
+mod non_durable;
+mod non_persistent;
+mod policy;
 mod receipts;
+mod redelivery;
 mod replay;
+mod rotation;
+mod seek;
+mod selector;
 mod stats;
 mod subscription;
+mod terminate;
+mod timers;
 mod topic;
+mod unacked;
 mod window;
 
 #[cfg(test)]
@@ -26,7 +41,9 @@ mod tests;
 pub use pelton_flow as flow;
 pub use pelton_storage as storage;
 
+pub use ack_set::AckSet;
 pub use broker::{Broker, Options};
 pub use event::*;
 pub use meta::{RestoreError, SubscriptionRecord, TOPIC_PREFIX, TopicRecord};
 pub use name::check_name;
+pub use policy::{Backoff, Policy};

@@ -4,11 +4,12 @@
 //! that it is done; operations are carried out in order. Data and cursors are in the log instead.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use pelton_storage::Durability;
 use serde::{Deserialize, Serialize};
 
-use crate::{MetaOp, Reply, RequestId, TopicId};
+use crate::{MetaOp, Policy, Reply, RequestId, TopicId};
 
 /// Prefix of the keys of topic records; the topic's name follows.
 pub const TOPIC_PREFIX: &str = "topic/";
@@ -17,7 +18,7 @@ pub const TOPIC_PREFIX: &str = "topic/";
 pub(crate) const NEXT_KEY_PREFIX: &str = "next-key/";
 
 /// A durable topic, as stored in JSON under [`TOPIC_PREFIX`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TopicRecord {
     /// Its name.
     pub name: String,
@@ -27,7 +28,13 @@ pub struct TopicRecord {
     pub shard: u32,
     /// "written" or "synced".
     pub durability: String,
-    /// Its subscriptions.
+    /// What its subscriptions go by; none: the engine's default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<Policy>,
+    /// It takes nothing more.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub terminated: bool,
+    /// Its durable subscriptions.
     pub subscriptions: Vec<SubscriptionRecord>,
 }
 
@@ -72,6 +79,7 @@ impl TopicRecord {
 
 pub(crate) fn durability_name(durability: Durability) -> &'static str {
     match durability {
+        Durability::NonPersistent => "non-persistent",
         Durability::Memory => "memory",
         Durability::Written => "written",
         Durability::Synced => "synced",
@@ -93,6 +101,8 @@ pub struct RestoreError {
 pub(crate) enum Undo {
     Topic(TopicId),
     Subscription(TopicId, String),
+    Policy(TopicId, Arc<Policy>),
+    Terminate(TopicId),
     Nothing,
 }
 

@@ -51,6 +51,9 @@ impl ReceiptBook {
     ) {
         let turn = self.turn;
         let queue = match durability {
+            Durability::NonPersistent => {
+                return self.owe_unstored(append.producer, append.sequence, effects);
+            }
             Durability::Memory => {
                 if self
                     .ready
@@ -71,6 +74,39 @@ impl ReceiptBook {
         {
             queue.push_back(Owed::new(&append, turn));
         }
+    }
+
+    /// Owes a receipt for an entry that its topic does not store.
+    pub(crate) fn owe_unstored(
+        &mut self,
+        producer: ProducerId,
+        sequence: u64,
+        effects: &mut VecDeque<Effect>,
+    ) {
+        let turn = self.turn;
+        if let Some(Owed {
+            receipts, turn: of, ..
+        }) = &mut self.ready
+            && *of == turn
+            && receipts.producer == producer
+            && receipts.outcome == Outcome::Unstored
+            && receipts.first_sequence + u64::from(receipts.count) == sequence
+        {
+            receipts.count += 1;
+            return;
+        }
+        self.flush_ready(effects);
+        self.ready = Some(Owed {
+            ticket: Ticket(0),
+            turn,
+            next_ordinal: 0,
+            receipts: Receipts {
+                producer,
+                first_sequence: sequence,
+                count: 1,
+                outcome: Outcome::Unstored,
+            },
+        });
     }
 
     /// Emits the run of a memory topic that is still open.

@@ -38,6 +38,23 @@ impl Replay {
         self.entries += 1;
     }
 
+    /// Removes consecutive entries, wherever they are.
+    pub(crate) fn remove_run(&mut self, first: u64, entries: u64) {
+        let end = first + entries;
+        if let Some((&start, &range_end)) = self.ranges.first_key_value()
+            && start == first
+            && end <= range_end
+        {
+            self.ranges.pop_first();
+            if end < range_end {
+                self.ranges.insert(end, range_end);
+            }
+            self.entries -= entries;
+            return;
+        }
+        (first..end).for_each(|ordinal| self.remove(ordinal));
+    }
+
     pub(crate) fn remove(&mut self, ordinal: u64) {
         let Some((&start, &end)) = self.ranges.range(..=ordinal).next_back() else {
             return;
@@ -64,15 +81,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_agrees_with_a_set(ops in prop::collection::vec((0u64..30, any::<bool>()), 1..200)) {
+        fn it_agrees_with_a_set(ops in prop::collection::vec((0u64..30, 0u8..3), 1..200)) {
             let (mut replay, mut model) = (Replay::default(), BTreeSet::new());
             for (ordinal, op) in ops {
-                if op {
-                    replay.insert(ordinal);
-                    model.insert(ordinal);
-                } else {
-                    replay.remove(ordinal);
-                    model.remove(&ordinal);
+                match op {
+                    0 => {
+                        replay.insert(ordinal);
+                        model.insert(ordinal);
+                    }
+                    1 => {
+                        replay.remove(ordinal);
+                        model.remove(&ordinal);
+                    }
+                    _ => {
+                        let first = replay.first().map_or(ordinal, |(first, _)| first);
+                        replay.remove_run(first, ordinal % 5);
+                        (first..first + ordinal % 5).for_each(|ordinal| {
+                            model.remove(&ordinal);
+                        });
+                    }
                 }
                 prop_assert_eq!(replay.entries(), model.len() as u64);
                 let listed: Vec<u64> =

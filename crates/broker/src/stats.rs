@@ -1,6 +1,7 @@
 //! Counts of topics and subscriptions. Reading them changes nothing.
 
 use crate::broker::SubIndex;
+use crate::terminate::End;
 use crate::topic::Topic;
 use crate::{Broker, BrokerStats, ConsumerStats, SubscriptionStats, TopicStats};
 
@@ -20,6 +21,7 @@ impl Broker {
             name: topic.name.to_string(),
             producers: topic.producers as usize,
             entries: self.log.end(topic.slot) - self.log.first(topic.slot),
+            terminated: topic.end != End::Open,
             subscriptions: topic
                 .subs
                 .iter()
@@ -37,11 +39,15 @@ impl Broker {
         SubscriptionStats {
             name: sub.name.to_string(),
             backlog_entries: self.log.end(topic.slot).max(floor) - floor - holes,
-            backlog_messages: topic.messages - sub.skipped_messages - sub.acked_messages,
+            backlog_messages: sub.backlog_messages(topic.messages),
             unacked_messages: sub.unacked,
             replay_entries: sub.replay.entries(),
             delivered_messages: sub.delivered_messages,
             acked_messages: sub.acked_messages,
+            durable: sub.durable,
+            seeking: sub.seeks > 0,
+            jumped_messages: sub.jumped_messages,
+            dropped_messages: sub.dropped_messages,
             consumers: sub
                 .consumers
                 .iter()

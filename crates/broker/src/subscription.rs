@@ -1,20 +1,25 @@
 //! A subscription: its cursor, what it owes again, and its consumers.
 
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Range;
+use std::collections::BTreeMap;
 
-use pelton_flow::{Account, Average, Messages};
-use pelton_storage::{AckDelta, CursorState, Durability, Log, Position, SubKey, Ticket, TopicSlot};
+use pelton_flow::{Account, Average};
+use pelton_storage::{CursorState, Durability, Log, Position, SubKey, Ticket, TopicSlot};
 
-use crate::broker::{AckFlush, SubIndex};
+use crate::ack_set::AckSet;
+use crate::broker::SubIndex;
 use crate::meta::Undo;
 use crate::name::check_name;
+use crate::redelivery::{Redelivery, Return};
 use crate::replay::Replay;
+use crate::rotation::Rotation;
+use crate::selector::Selector;
+use crate::timers::Timers;
 use crate::topic::put;
+use crate::unacked::Caps;
 use crate::window::{State, Window};
 use crate::{
-    Broker, ConsumerId, InitialPosition, Reply, RequestError, RequestId, SubscriptionKind,
-    SubscriptionRecord, TopicId,
+    Broker, ConsumerId, InitialPosition, Reply, RequestError, RequestId, Subscribe,
+    SubscriptionKind, SubscriptionRecord, TopicId,
 };
 
 #[derive(Debug)]
@@ -22,89 +27,210 @@ pub(crate) struct Subscription {
     pub(crate) name: Box<str>,
     pub(crate) key: SubKey,
     pub(crate) topic: u32,
+    pub(crate) slot: TopicSlot,
     pub(crate) kind: SubscriptionKind,
+    /// Kept when its last consumer leaves, and holds back what it has not acked.
+    pub(crate) durable: bool,
+    /// Seeks that are not yet durable: nothing is handed over or acked meanwhile.
+    pub(crate) seeks: u32,
+    /// The lowest entry that one of them wants.
+    pub(crate) sought: u64,
+    /// Not durable, after a seek: when it ends if no consumer has come back, monotonic nanoseconds.
+    pub(crate) waits_until_ns: Option<u64>,
     pub(crate) window: Window,
     /// First entry that was never handed over.
     pub(crate) read: u64,
     pub(crate) replay: Replay,
-    /// How often an entry was asked for again; only entries that were.
-    pub(crate) redeliveries: BTreeMap<u64, u32>,
+    /// What is left of entries that are acked in part.
+    pub(crate) partial: BTreeMap<u64, AckSet>,
+    /// How often an entry was asked for again: what consumers see (rule D109). Only entries that were.
+    pub(crate) redeliveries: BTreeMap<u64, Redelivery>,
+    /// Entries in [`State::Delayed`], by the monotonic nanosecond at which they are owed again.
+    pub(crate) delays: Timers,
+    /// When the broker will look at `delays`; `u64::MAX` if not at all.
+    pub(crate) armed_ns: u64,
     /// Port slots of the consumers, in order of arrival.
     pub(crate) consumers: Vec<u32>,
-    /// Those that are not parked, the next one in front (rule D77).
-    pub(crate) rotation: VecDeque<u32>,
-    /// Entries the one in front may still get in this turn of the rotation.
-    pub(crate) turn_left: u64,
+    /// Who gets the next entry.
+    pub(crate) selector: Selector,
     /// The sticky bit of rule D57: queued for a pass.
     pub(crate) wanted: bool,
+    pub(crate) caps: Caps,
+    /// At its unacked cap: nothing that was never sent is sent (rule D105).
+    pub(crate) blocked: bool,
     /// Messages handed over and not acked.
     pub(crate) unacked: u64,
     pub(crate) delivered_messages: u64,
     pub(crate) acked_messages: u64,
-    /// Messages of the topic that came before this subscription, or were acked in an earlier run.
-    pub(crate) skipped_messages: u64,
+    /// Messages of the topic that are no backlog of this subscription and were not acked in this run:
+    /// they came before it, were passed over, or were acked earlier. A seek back makes it less than 0.
+    pub(crate) skipped_messages: i64,
+    pub(crate) jumped_messages: u64,
+    pub(crate) dropped_messages: u64,
     pub(crate) damaged_entries: u64,
     /// Acked since the last record, behind the floor: (first ordinal, entries).
-    new_acks: Vec<(u64, u64)>,
+    pub(crate) new_acks: Vec<(u64, u64)>,
+    /// Acked in part since the last record.
+    pub(crate) new_partial: Vec<u64>,
     /// Scratch: the same as positions.
-    ranges: Vec<(Position, u64)>,
-    recorded_floor: u64,
-    ack_queued: bool,
-    ack_ticket: Option<Ticket>,
+    pub(crate) ranges: Vec<(Position, u64)>,
+    pub(crate) recorded_floor: u64,
+    pub(crate) ack_queued: bool,
+    pub(crate) ack_ticket: Option<Ticket>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) serial: u32,
+    /// Its serial before the first seek that began it again.
+    first_serial: u32,
     pub(crate) name: String,
     pub(crate) sub: SubIndex,
+    pub(crate) priority_level: i32,
     pub(crate) account: Account,
+    /// Its selector offers it entries.
+    pub(crate) offered: bool,
+    /// It has no permits, and its next grant says so.
     pub(crate) parked: bool,
+    /// At its unacked cap.
+    pub(crate) blocked: bool,
+    /// It was told that nothing more comes.
+    pub(crate) at_end: bool,
     pub(crate) unacked: u64,
     pub(crate) average: Average,
 }
 
 impl Consumer {
-    pub(crate) fn new(name: String, account: Account) -> Self {
-        let average = Average::default();
+    fn new(
+        serial: u32,
+        sub: SubIndex,
+        name: String,
+        priority_level: i32,
+        account: Account,
+    ) -> Self {
         Self {
-            serial: 0,
+            serial,
+            first_serial: serial,
             name,
-            sub: SubIndex(0),
+            sub,
+            priority_level,
             account,
+            offered: false,
             parked: false,
+            blocked: false,
+            at_end: false,
             unacked: 0,
-            average,
+            average: Average::default(),
         }
+    }
+
+    /// A seek ends the attachment, which goes on in the same port as a new one. Returns the serial
+    /// it had.
+    pub(crate) fn begin_again(&mut self, serial: u32, account: Account) -> u32 {
+        let _revoked = self.account.revoke();
+        self.account = account;
+        self.parked = false;
+        self.blocked = false;
+        self.at_end = false;
+        self.unacked = 0;
+        self.average = Average::default();
+        std::mem::replace(&mut self.serial, serial)
+    }
+
+    /// Whether a serial is one of its own, of now or before a seek.
+    pub(crate) fn had(&self, serial: u32) -> bool {
+        let age = |serial: u32| serial.wrapping_sub(self.first_serial);
+        age(serial) <= age(self.serial)
+    }
+
+    /// Whether it has asked for anything since the last seek, if there was one.
+    fn came_back(&self) -> bool {
+        self.serial == self.first_serial || self.account.granted() > 0
+    }
+
+    /// Whether it may get an entry now. One without permits is parked: its next grant is an event.
+    pub(crate) fn may_go(&mut self) -> bool {
+        if self.blocked {
+            return false;
+        }
+        if self.account.available() > 0 || !self.account.park() {
+            return true;
+        }
+        self.parked = true;
+        false
     }
 }
 
 impl Subscription {
-    pub(crate) fn new(name: String, key: SubKey, topic: u32, floor: u64) -> Self {
+    pub(crate) fn new(
+        name: String,
+        key: SubKey,
+        (topic, slot): (u32, TopicSlot),
+        floor: u64,
+    ) -> Self {
         Self {
             name: name.into(),
             key,
             topic,
+            slot,
             kind: SubscriptionKind::Shared,
+            durable: true,
+            seeks: 0,
+            sought: u64::MAX,
+            waits_until_ns: None,
             window: Window::new(floor),
             read: floor,
             replay: Replay::default(),
+            partial: BTreeMap::new(),
             redeliveries: BTreeMap::new(),
+            delays: Timers::default(),
+            armed_ns: u64::MAX,
             consumers: Vec::new(),
-            rotation: VecDeque::new(),
-            turn_left: 0,
+            selector: Selector::Shared(Rotation::default()),
             wanted: false,
+            caps: Caps::default(),
+            blocked: false,
             unacked: 0,
             delivered_messages: 0,
             acked_messages: 0,
             skipped_messages: 0,
+            jumped_messages: 0,
+            dropped_messages: 0,
             damaged_entries: 0,
             new_acks: Vec::new(),
+            new_partial: Vec::new(),
             ranges: Vec::new(),
             recorded_floor: floor,
             ack_queued: false,
             ack_ticket: None,
         }
+    }
+
+    /// When it has something to do though nothing happens.
+    pub(crate) fn next_due_ns(&self) -> Option<u64> {
+        let election = match &self.selector {
+            Selector::Failover(election) => election.next_deadline_ns(),
+            _ => None,
+        };
+        let alone = self.consumers.is_empty();
+        let end = self.waits_until_ns.filter(|_| alone);
+        [self.delays.next_due_ns(), election, end]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The lowest entry that must not be removed yet, if it holds anything back.
+    pub(crate) fn holds_from(&self) -> Option<u64> {
+        let lowest = self.window.floor().min(self.sought);
+        // What a queued pass is about to hand over waits for it.
+        (self.durable || self.wanted).then_some(lowest)
+    }
+
+    /// Messages not yet acked, of a topic that so many were appended to.
+    pub(crate) fn backlog_messages(&self, appended: u64) -> u64 {
+        let done = self.skipped_messages + self.acked_messages.cast_signed();
+        u64::try_from(appended.cast_signed() - done).unwrap_or(0)
     }
 
     pub(crate) fn record(&self) -> SubscriptionRecord {
@@ -115,13 +241,14 @@ impl Subscription {
     }
 
     /// Puts a fresh subscription where its recovered cursor says.
-    pub(crate) fn restore(&mut self, cursor: &CursorState, slot: TopicSlot, log: &Log) {
+    pub(crate) fn restore(&mut self, cursor: &CursorState, log: &Log) {
+        let slot = self.slot;
         if let Some(mark_delete) = cursor.mark_delete {
             let floor = log
                 .ordinal_after(slot, mark_delete)
                 .max(self.window.floor());
             for ordinal in self.window.floor()..floor {
-                self.skipped_messages += u64::from(log.messages(slot, ordinal).unwrap_or(0));
+                self.skipped_messages += i64::from(log.messages(slot, ordinal).unwrap_or(0));
             }
             self.window.skip_to(floor);
         }
@@ -130,18 +257,22 @@ impl Subscription {
             .filter_map(|position| log.ordinal(slot, position))
         {
             if self.window.ack(ordinal).0 != State::Acked {
-                self.skipped_messages += u64::from(log.messages(slot, ordinal).unwrap_or(0));
+                self.skipped_messages += i64::from(log.messages(slot, ordinal).unwrap_or(0));
+            }
+        }
+        for (position, words) in &cursor.partial {
+            let Some(ordinal) = log.ordinal(slot, *position) else {
+                continue;
+            };
+            let messages = log.messages(slot, ordinal).unwrap_or(0);
+            let set = AckSet::of(messages, words);
+            if self.window.get(ordinal) != State::Acked && set.left() > 0 {
+                self.skipped_messages += i64::from(messages - set.left());
+                self.partial.insert(ordinal, set);
             }
         }
         self.read = self.window.floor();
         self.recorded_floor = self.window.floor();
-    }
-
-    fn note_ack(&mut self, ordinal: u64) {
-        match self.new_acks.last_mut() {
-            Some((first, count)) if *first + *count == ordinal => *count += 1,
-            _ => self.new_acks.push((ordinal, 1)),
-        }
     }
 }
 
@@ -149,45 +280,52 @@ impl Broker {
     pub(crate) fn subscribe(
         &mut self,
         id: RequestId,
-        topic: TopicId,
-        name: &str,
-        (kind, initial): (SubscriptionKind, InitialPosition),
-        consumer: Consumer,
-        slot: u32,
+        asked: Subscribe,
     ) -> Result<Option<Reply>, RequestError> {
-        check_name("subscription", name)?;
-        let found = self.find_topic(topic)?;
-        let existing = found
-            .subs
-            .iter()
-            .copied()
-            .find(|&sub| *self.sub(sub).name == *name);
-        if let Some(index) = existing {
+        let (topic, name) = (asked.topic, asked.subscription.clone());
+        check_name("subscription", &name)?;
+        if let Some(index) = self.find_sub(topic, &name)? {
             let sub = self.sub(index);
             let consumers = sub.consumers.len();
-            let alone = sub.kind == SubscriptionKind::Exclusive || kind != sub.kind;
+            let alone = sub.kind == SubscriptionKind::Exclusive || asked.kind != sub.kind;
+            if consumers > 0 && !alone && !sub.selector.shares_keys_as(&asked.key_shared) {
+                return Err(RequestError::KeySharedMode {
+                    topic: self.topic_at(topic.0).name.to_string(),
+                    subscription: name,
+                });
+            }
             if consumers > 0 && alone {
                 return Err(RequestError::ConsumerBusy {
                     topic: self.topic_at(topic.0).name.to_string(),
-                    subscription: name.to_owned(),
+                    subscription: name,
                     kind: sub.kind,
                     consumers,
                 });
             }
-            let reply = Reply::Consumer(self.attach(index, kind, consumer, slot));
-            return Ok(self.answer_after_meta(id, name.to_owned(), reply));
+            if sub.durable != asked.durable {
+                return Err(RequestError::NotPossible {
+                    what: "subscription",
+                    name,
+                    why: "exists and is of the other kind: one is durable, one is not",
+                });
+            }
+            let reply = Reply::Consumer(self.attach(index, asked)?);
+            return Ok(self.answer_after_meta(id, name, reply));
         }
-        let index = self.create_subscription(topic, name, initial);
-        let reply = Reply::Consumer(self.attach(index, kind, consumer, slot));
-        if self.topic_at(topic.0).durability == Durability::Memory {
+        let durable = asked.durable;
+        let index = self.create_subscription(topic, &name, asked.initial, durable);
+        let attached = self.attach(index, asked);
+        if attached.is_err() {
+            self.undo_subscription(topic, &name);
+        }
+        let reply = Reply::Consumer(attached?);
+        if !durable {
+            return Ok(self.answer_after_meta(id, name, reply));
+        }
+        if !self.topic_at(topic.0).durability.is_stored() {
             return Ok(Some(reply));
         }
-        self.write_record(
-            id,
-            topic.0,
-            reply,
-            Undo::Subscription(topic, name.to_owned()),
-        );
+        self.write_record(id, topic.0, reply, Undo::Subscription(topic, name));
         Ok(None)
     }
 
@@ -196,253 +334,111 @@ impl Broker {
         topic: TopicId,
         name: &str,
         initial: InitialPosition,
+        durable: bool,
     ) -> SubIndex {
         let key = SubKey(self.new_key());
-        let slot = self.topic_at(topic.0).slot;
-        let (first, end) = (self.log.first(slot), self.log.end(slot));
-        let backlog = self.log.backlog_messages(slot, first);
-        let floor = match initial {
-            InitialPosition::Latest => end,
-            InitialPosition::Earliest => first,
+        let state = self.topic_at(topic.0);
+        let (slot, messages) = (state.slot, state.messages);
+        let floor = match state.durability {
+            Durability::NonPersistent => self.log.end(slot),
+            _ => self.start_of(slot, &initial.into()).ordinal,
         };
-        let mut sub = Subscription::new(name.to_owned(), key, topic.0, floor);
-        let ours = if floor == end { 0 } else { backlog };
-        sub.skipped_messages = self.topic_at(topic.0).messages - ours;
-        // The starting point is durable too, or a crash would move it back: what lies before it may
-        // be trimmed now and found again by the next recovery.
-        let before = self.log.position_before(slot, floor);
-        sub.ack_ticket = Some(self.log.open_sub(slot, key, before));
-        // The first subscription may start behind entries that nobody waits for any more.
-        self.mark_trim(topic.0);
+        let mut sub = Subscription::new(name.to_owned(), key, (topic.0, slot), floor);
+        let backlog = self.log.backlog_messages(slot, floor);
+        sub.skipped_messages = messages.saturating_sub(backlog).cast_signed();
+        sub.durable = durable;
+        if durable {
+            // The starting point is durable too, or a crash would move it back: what lies before it
+            // may be trimmed now and found again by the next recovery.
+            let before = self.log.position_before(slot, floor);
+            sub.ack_ticket = Some(self.log.open_sub(slot, key, before));
+            // The first subscription may start behind entries that nobody waits for any more.
+            self.mark_trim(topic.0);
+        }
         self.insert_sub(sub)
     }
 
-    fn attach(
-        &mut self,
-        index: SubIndex,
-        kind: SubscriptionKind,
-        mut consumer: Consumer,
-        slot: u32,
-    ) -> ConsumerId {
-        let serial = self.serial();
-        consumer.serial = serial;
-        consumer.sub = index;
+    /// A subscription changes its kind only here, with nobody attached (rule D68).
+    fn attach(&mut self, index: SubIndex, asked: Subscribe) -> Result<ConsumerId, RequestError> {
+        let (serial, slot) = (self.serial(), asked.slot);
+        let sub = self.subs[index.0 as usize].as_mut().expect("it was found");
+        let topic = self.topics[sub.topic as usize]
+            .as_ref()
+            .expect("it has a topic");
+        if sub.consumers.is_empty() {
+            sub.selector = Selector::new(&asked, topic);
+            sub.kind = asked.kind;
+            sub.list_waiting(&self.log);
+        }
+        sub.selector
+            .admit(&asked)
+            .map_err(|why| RequestError::KeyRanges {
+                topic: topic.name.to_string(),
+                subscription: asked.subscription.clone(),
+                why,
+            })?;
+        let caps = Caps::new(asked.kind, &topic.policy);
+        let name = asked.consumer.clone();
+        let consumer = Consumer::new(serial, index, name, asked.priority_level, asked.account);
         put(&mut self.consumers, slot, consumer);
-        let sub = self.sub_mut(index);
-        sub.kind = kind;
         sub.consumers.push(slot);
-        sub.rotation.push_back(slot);
-        self.want(index);
-        ConsumerId { slot, serial }
+        sub.waits_until_ns = None;
+        caps.apply(sub, &mut self.consumers);
+        self.joined(index, slot);
+        self.look_for_end(index);
+        Ok(ConsumerId { slot, serial })
     }
 
     /// Ends an attachment once, by identity (rules D15 and D113): what it held is owed again, its
     /// permits are revoked, debt included.
     pub(crate) fn close_consumer(&mut self, id: ConsumerId) {
-        if self.consumer(id).is_none() {
-            return;
-        }
-        let Some(consumer) = self.consumers[id.slot as usize].take() else {
+        let Some(consumer) = self.attachment(id) else {
             return;
         };
-        let sub = self.sub_mut(consumer.sub);
+        let (index, holds) = (consumer.sub, consumer.unacked > 0);
+        let came_back = consumer.came_back();
+        let sub = self.subs[index.0 as usize].as_mut().expect("attached");
         sub.consumers.retain(|&slot| slot != id.slot);
-        if sub.rotation.front() == Some(&id.slot) {
-            sub.turn_left = 0;
+        if let Some(consumer) = self.consumers[id.slot as usize].as_mut() {
+            sub.selector.remove(id.slot, consumer);
         }
-        sub.rotation.retain(|&slot| slot != id.slot);
-        if consumer.unacked > 0 {
-            for ordinal in sub.window.floor()..sub.window.end() {
-                if sub.window.get(ordinal) == State::Held(id.slot) {
-                    let messages = sub.window.messages(ordinal);
-                    sub.window.set(ordinal, State::Replay, messages);
-                    sub.replay.insert(ordinal);
-                }
-            }
-            sub.unacked -= consumer.unacked;
+        if holds {
+            self.give_back_all(index, Some(id.slot), Return::Ended);
         }
-        let _revoked = consumer.account.revoke();
-        self.want(consumer.sub);
+        self.left(index, id.slot);
+        if let Some(mut consumer) = self.consumers[id.slot as usize].take() {
+            debug_assert_eq!(consumer.unacked, 0, "all it held went back");
+            let _revoked = consumer.account.revoke();
+        }
+        self.wake_freed(index);
+        self.want(index);
+        let sub = self.sub(index);
+        if !sub.durable && sub.consumers.is_empty() {
+            self.left_alone(index, came_back);
+        }
     }
 
     pub(crate) fn granted(&mut self, id: ConsumerId) {
-        if self.consumer(id).is_none() {
+        if self.attachment(id).is_none() {
             return;
         }
         let Some(consumer) = self.consumers[id.slot as usize].as_mut() else {
             return;
         };
-        let index = consumer.sub;
         if std::mem::take(&mut consumer.parked) {
-            self.sub_mut(index).rotation.push_back(id.slot);
+            let index = consumer.sub;
+            self.offer(index, id.slot);
+        }
+    }
+
+    /// A consumer that was passed over may get entries again.
+    pub(crate) fn offer(&mut self, index: SubIndex, slot: u32) {
+        let sub = self.subs[index.0 as usize].as_mut();
+        let consumer = self.consumers[slot as usize].as_mut();
+        if let (Some(sub), Some(consumer)) = (sub, consumer) {
+            sub.selector.offer(slot, consumer);
             self.want(index);
         }
-    }
-
-    /// An ack acts on the position, whoever sends it (rule D94); again changes nothing (D99).
-    pub(crate) fn ack(&mut self, id: ConsumerId, position: Position) {
-        let Some((index, ordinal)) = self.resolve(id, position) else {
-            return;
-        };
-        self.ack_ordinal(index, ordinal);
-    }
-
-    /// As [`Broker::ack`] for consecutive entries of one ledger; of those that are trimmed or were
-    /// never there nothing is left to do.
-    pub(crate) fn ack_run(&mut self, id: ConsumerId, first: Position, entries: u32) {
-        let Some(index) = self.consumer(id).map(|consumer| consumer.sub) else {
-            self.acks_ignored += 1;
-            return;
-        };
-        let slot = self.topic_at(self.sub(index).topic).slot;
-        let ordinals = self.log.ordinals(slot, first, entries);
-        if ordinals.is_empty() {
-            self.acks_ignored += 1;
-            return;
-        }
-        self.ack_ordinals(index, ordinals);
-    }
-
-    pub(crate) fn ack_cumulative(&mut self, id: ConsumerId, position: Position) {
-        let Some((index, last)) = self.resolve(id, position) else {
-            return;
-        };
-        if self.sub(index).kind != SubscriptionKind::Exclusive {
-            self.acks_ignored += 1;
-            return;
-        }
-        while self.sub(index).window.floor() <= last {
-            let floor = self.sub(index).window.floor();
-            self.ack_ordinal(index, floor);
-        }
-    }
-
-    /// The entry leaves the sender's hands and is owed again; its count rises (rule D107). Ignored
-    /// for entries that the sender does not hold.
-    pub(crate) fn nack(&mut self, id: ConsumerId, position: Position) {
-        let Some((index, ordinal)) = self.resolve(id, position) else {
-            return;
-        };
-        if self.sub(index).window.get(ordinal) != State::Held(id.slot) {
-            self.acks_ignored += 1;
-            return;
-        }
-        let messages = self.sub(index).window.messages(ordinal);
-        if let Some(consumer) = self.consumers[id.slot as usize].as_mut() {
-            consumer.unacked -= u64::from(messages);
-        }
-        let sub = self.sub_mut(index);
-        sub.unacked -= u64::from(messages);
-        sub.window.set(ordinal, State::Replay, messages);
-        sub.replay.insert(ordinal);
-        let count = sub.redeliveries.entry(ordinal).or_insert(0);
-        *count = count.saturating_add(1);
-        self.want(index);
-    }
-
-    /// Which subscription and entry an ack names; counts what names nothing.
-    fn resolve(&mut self, id: ConsumerId, position: Position) -> Option<(SubIndex, u64)> {
-        let found = self
-            .consumer(id)
-            .map(|consumer| consumer.sub)
-            .and_then(|index| {
-                let slot = self.topic_at(self.sub(index).topic).slot;
-                self.log
-                    .ordinal(slot, position)
-                    .map(|ordinal| (index, ordinal))
-            });
-        if found.is_none() {
-            self.acks_ignored += 1;
-        }
-        found
-    }
-
-    fn ack_ordinal(&mut self, index: SubIndex, ordinal: u64) {
-        self.ack_ordinals(index, ordinal..ordinal + 1);
-    }
-
-    /// Acks a run. Held entries say how many messages they carry; others are looked up.
-    fn ack_ordinals(&mut self, index: SubIndex, ordinals: Range<u64>) {
-        let sub = self.subs[index.0 as usize].as_mut().expect("resolved");
-        for ordinal in ordinals {
-            let (before, mut messages) = sub.window.ack(ordinal);
-            match before {
-                State::Acked => continue,
-                State::Held(slot) => {
-                    sub.unacked -= u64::from(messages);
-                    if let Some(holder) = self.consumers[slot as usize].as_mut() {
-                        holder.unacked -= u64::from(messages);
-                    }
-                }
-                State::Replay => sub.replay.remove(ordinal),
-                State::Unread => {
-                    let topic = self.topics[sub.topic as usize]
-                        .as_ref()
-                        .expect("it has a topic");
-                    messages = self.log.messages(topic.slot, ordinal).unwrap_or(0);
-                }
-            }
-            if !sub.redeliveries.is_empty() {
-                sub.redeliveries.remove(&ordinal);
-            }
-            sub.acked_messages += u64::from(messages);
-            sub.note_ack(ordinal);
-        }
-        if !sub.ack_queued {
-            sub.ack_queued = true;
-            self.acked.push(index);
-        }
-    }
-
-    /// Writes down the acks of this turn, one record a subscription, and lets the topics be trimmed.
-    pub(crate) fn record_acks(&mut self) {
-        while let Some(index) = self.acked.pop() {
-            let Some(sub) = self.subs[index.0 as usize].as_mut() else {
-                continue;
-            };
-            sub.ack_queued = false;
-            let topic = sub.topic;
-            let state = self.topics[topic as usize]
-                .as_ref()
-                .expect("a subscription has a topic");
-            if state.durability != Durability::Memory {
-                record_acks_of(sub, state.slot, &mut self.log);
-            }
-            sub.new_acks.clear();
-            self.mark_trim(topic);
-        }
-    }
-
-    pub(crate) fn flush_acks(
-        &mut self,
-        id: RequestId,
-        consumer: ConsumerId,
-    ) -> Result<Option<Reply>, RequestError> {
-        let missing = || RequestError::NotFound {
-            what: "consumer",
-            name: format!("{consumer:?}"),
-        };
-        let index = self.consumer(consumer).ok_or_else(missing)?.sub;
-        self.record_acks();
-        let durability = self.topic_at(self.sub(index).topic).durability;
-        let Some(ticket) = self.sub(index).ack_ticket else {
-            return Ok(Some(Reply::Done));
-        };
-        if ticket <= self.log.done_through(durability) {
-            return Ok(Some(Reply::Done));
-        }
-        if let Some(error) = &self.poisoned {
-            return Err(RequestError::Poisoned {
-                error: error.clone(),
-            });
-        }
-        self.log.commit_soon();
-        self.flushes.push(AckFlush {
-            id,
-            ticket,
-            durability,
-        });
-        Ok(None)
     }
 
     pub(crate) fn unsubscribe(
@@ -452,13 +448,7 @@ impl Broker {
         name: &str,
     ) -> Result<Option<Reply>, RequestError> {
         let what = "subscription";
-        let found = self.find_topic(topic)?;
-        let index = found
-            .subs
-            .iter()
-            .copied()
-            .find(|&sub| *self.sub(sub).name == *name);
-        let Some(index) = index else {
+        let Some(index) = self.find_sub(topic, name)? else {
             return Err(RequestError::NotFound {
                 what,
                 name: name.to_owned(),
@@ -472,8 +462,9 @@ impl Broker {
                 users,
             });
         }
-        self.undo_subscription(topic.0, name);
-        if self.topic_at(topic.0).durability == Durability::Memory {
+        let stored = self.topic_at(topic.0).durability.is_stored() && self.sub(index).durable;
+        self.end_subscription(index);
+        if !stored {
             return Ok(Some(Reply::Done));
         }
         self.write_record(id, topic.0, Reply::Done, Undo::Nothing);
@@ -481,22 +472,34 @@ impl Broker {
     }
 
     /// Removes a subscription with whatever is attached to it.
-    pub(crate) fn undo_subscription(&mut self, topic: u32, name: &str) {
-        let Some(state) = self.topics[topic as usize].as_ref() else {
-            return;
-        };
-        let slot = state.slot;
-        let found = state
-            .subs
+    pub(crate) fn undo_subscription(&mut self, topic: TopicId, name: &str) {
+        if let Ok(Some(index)) = self.find_sub(topic, name) {
+            self.end_subscription(index);
+        }
+    }
+
+    pub(crate) fn end_subscription(&mut self, index: SubIndex) {
+        let Subscription {
+            topic, slot, key, ..
+        } = *self.sub(index);
+        self.log.drop_sub(slot, key);
+        self.topic_mut(topic).subs.retain(|&sub| sub != index);
+        self.remove_sub(index);
+        self.mark_trim(topic);
+    }
+
+    /// # Errors
+    /// There is no such topic.
+    pub(crate) fn find_sub(
+        &self,
+        topic: TopicId,
+        name: &str,
+    ) -> Result<Option<SubIndex>, RequestError> {
+        let subs = &self.find_topic(topic)?.subs;
+        Ok(subs
             .iter()
             .copied()
-            .find(|&sub| *self.sub(sub).name == *name);
-        if let Some(index) = found {
-            self.log.drop_sub(slot, self.sub(index).key);
-            self.topic_mut(topic).subs.retain(|&sub| sub != index);
-            self.remove_sub(index);
-            self.mark_trim(topic);
-        }
+            .find(|&sub| *self.sub(sub).name == *name))
     }
 
     pub(crate) fn insert_sub(&mut self, sub: Subscription) -> SubIndex {
@@ -519,6 +522,7 @@ impl Broker {
         let Some(sub) = self.subs[index.0 as usize].take() else {
             return;
         };
+        self.disarm(index, sub.armed_ns);
         for slot in sub.consumers {
             self.consumers[slot as usize] = None;
         }
@@ -538,34 +542,4 @@ impl Broker {
             .as_mut()
             .expect("an index in use names a subscription")
     }
-}
-
-fn record_acks_of(sub: &mut Subscription, slot: TopicSlot, log: &mut Log) {
-    let floor = sub.window.floor();
-    if floor > sub.recorded_floor
-        && let Some(last) = log.position(slot, floor - 1)
-    {
-        sub.ack_ticket = Some(log.ack_record(slot, sub.key, AckDelta::MarkDelete(last)));
-        sub.recorded_floor = floor;
-    }
-    sub.ranges.clear();
-    for &(first, count) in &sub.new_acks {
-        for position in (first.max(floor)..first + count).filter_map(|o| log.position(slot, o)) {
-            match sub.ranges.last_mut() {
-                Some((start, entries)) if position.is_behind(*start, *entries) => *entries += 1,
-                _ => sub.ranges.push((position, 1)),
-            }
-        }
-    }
-    if !sub.ranges.is_empty() {
-        sub.ack_ticket = Some(log.ack_record(slot, sub.key, AckDelta::Ranges(&sub.ranges)));
-    }
-}
-
-/// Debits one delivery everywhere at once: permits, unacked and counters move by the same P.
-pub(crate) fn debit(sub: &mut Subscription, consumer: &mut Consumer, messages: Messages) {
-    consumer.account.spend(messages);
-    consumer.unacked += messages.0;
-    sub.unacked += messages.0;
-    sub.delivered_messages += messages.0;
 }

@@ -1,5 +1,7 @@
 //! Topics and their producers: open, publish, trim, delete.
 
+use std::sync::Arc;
+
 use pelton_storage::{CursorState, Durability, NewEntry, Refused, SubKey, TopicKey, TopicSlot};
 
 use crate::broker::SubIndex;
@@ -7,9 +9,11 @@ use crate::meta::{MetaWait, NEXT_KEY_PREFIX, TOPIC_PREFIX, Undo, durability_name
 use crate::name::check_name;
 use crate::receipts::Append;
 use crate::subscription::Subscription;
+use crate::terminate::End;
+use crate::unacked::Caps;
 use crate::{
-    Broker, Effect, Handled, MESSAGES_PER_ENTRY_MAX, MetaDone, Outcome, ProducerId, Publish,
-    Receipts, Refusal, Reply, RequestError, RequestId, RestoreError, TopicId, TopicRecord,
+    Broker, Effect, Handled, MESSAGES_PER_ENTRY_MAX, MetaDone, Outcome, Policy, ProducerId,
+    Publish, Receipts, Refusal, Reply, RequestError, RequestId, RestoreError, TopicId, TopicRecord,
 };
 
 #[derive(Debug)]
@@ -18,10 +22,12 @@ pub(crate) struct Topic {
     pub(crate) key: TopicKey,
     pub(crate) slot: TopicSlot,
     pub(crate) durability: Durability,
+    pub(crate) policy: Arc<Policy>,
     pub(crate) subs: Vec<SubIndex>,
     pub(crate) producers: u32,
     /// Messages ever appended in this run, those found at the start included.
     pub(crate) messages: u64,
+    pub(crate) end: End,
     /// A publish of this turn woke its subscriptions already.
     pub(crate) woken: bool,
     /// It is in the list of topics to trim.
@@ -39,6 +45,18 @@ pub(crate) struct Producer {
 /// Bits of a durable id below the number of its shard.
 const KEY_BITS: u32 = 48;
 const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
+
+impl Topic {
+    pub(crate) fn entries_per_turn(&self) -> u64 {
+        u64::from(self.policy.dispatcher_max_round_robin_batch_size).max(1)
+    }
+
+    /// The number behind "-partition-", if the topic is one of a partitioned topic's.
+    pub(crate) fn partition(&self) -> Option<u32> {
+        let (_, number) = self.name.rsplit_once("-partition-")?;
+        number.parse().ok()
+    }
+}
 
 impl Broker {
     /// Takes over the metadata of this shard and the cursors that its log recovered.
@@ -83,16 +101,28 @@ impl Broker {
         let slot = self.topic_at(index).slot;
         let first = self.log.first(slot);
         let messages = self.log.backlog_messages(slot, first);
-        self.topic_mut(index).messages = messages;
+        let topic = self.topic_mut(index);
+        topic.messages = messages;
+        if record.terminated {
+            topic.end = End::Terminated;
+        }
+        if let Some(policy) = &record.policy {
+            topic.policy = Arc::new(policy.clone());
+        }
         for stored in &record.subscriptions {
             let cursor = cursors
                 .iter()
                 .find(|c| c.topic == TopicKey(record.key) && c.sub == SubKey(stored.key));
             self.log.open_sub(slot, SubKey(stored.key), None);
-            let mut sub = Subscription::new(stored.name.clone(), SubKey(stored.key), index, first);
+            let mut sub = Subscription::new(
+                stored.name.clone(),
+                SubKey(stored.key),
+                (index, slot),
+                first,
+            );
             sub.skipped_messages = 0;
             if let Some(cursor) = cursor {
-                sub.restore(cursor, slot, &self.log);
+                sub.restore(cursor, &self.log);
             }
             self.insert_sub(sub);
         }
@@ -106,7 +136,7 @@ impl Broker {
         durability: Durability,
     ) -> Result<Option<Reply>, RequestError> {
         check_name("topic", &name)?;
-        if durability != Durability::Memory && !self.options.durable {
+        if durability.is_stored() && !self.options.durable {
             return Err(RequestError::NoDirectory {
                 name,
                 asked: durability,
@@ -127,7 +157,7 @@ impl Broker {
         let key = self.new_key();
         let index = self.insert_topic(name.clone(), TopicKey(key), durability);
         let reply = Reply::Topic(TopicId(index));
-        if durability == Durability::Memory {
+        if !durability.is_stored() {
             return Ok(Some(reply));
         }
         self.write_record(id, index, reply, Undo::Topic(TopicId(index)));
@@ -158,7 +188,7 @@ impl Broker {
                 users,
             });
         }
-        let durable = topic.durability != Durability::Memory;
+        let durable = topic.durability.is_stored();
         self.remove_topic(index);
         if !durable {
             return Ok(Some(Reply::Done));
@@ -168,13 +198,53 @@ impl Broker {
         Ok(None)
     }
 
+    pub(crate) fn set_policy(
+        &mut self,
+        id: RequestId,
+        topic: TopicId,
+        policy: Policy,
+    ) -> Result<Option<Reply>, RequestError> {
+        let before = Arc::clone(&self.find_topic(topic)?.policy);
+        let durability = self.topic_at(topic.0).durability;
+        self.use_policy(topic, Arc::new(policy));
+        if !durability.is_stored() {
+            return Ok(Some(Reply::Done));
+        }
+        self.write_record(id, topic.0, Reply::Done, Undo::Policy(topic, before));
+        Ok(None)
+    }
+
+    /// The policy holds from now on, for what is pending too.
+    fn use_policy(&mut self, topic: TopicId, policy: Arc<Policy>) {
+        let Some(state) = self.topics[topic.0 as usize].as_mut() else {
+            return;
+        };
+        state.policy = policy;
+        for index in state.subs.clone() {
+            let policy = &self.topics[topic.0 as usize]
+                .as_ref()
+                .expect("it is there")
+                .policy;
+            let sub = self.subs[index.0 as usize].as_mut().expect("a topic's own");
+            Caps::new(sub.kind, policy).apply(sub, &mut self.consumers);
+            for slot in sub.consumers.clone() {
+                self.offer(index, slot);
+            }
+            self.want(index);
+        }
+    }
+
     pub(crate) fn open_producer(
         &mut self,
         topic: TopicId,
         name: &str,
         slot: u32,
     ) -> Result<Reply, RequestError> {
-        self.find_topic(topic)?;
+        let state = self.find_topic(topic)?;
+        if state.end != End::Open {
+            let topic = state.name.to_string();
+            return Err(RequestError::Terminated { topic });
+        }
         let serial = self.serial();
         let producer = Producer {
             serial,
@@ -215,8 +285,17 @@ impl Broker {
         let topic = self.topics[index as usize]
             .as_mut()
             .expect("a producer keeps its topic");
+        if topic.end != End::Open {
+            return self.refuse(id, entry.sequence, Refusal::Terminated);
+        }
         let appended = match self.log.append(topic.slot, &new, self.now.mono_ns) {
             Ok(appended) => appended,
+            Err(Refused::NoMemory) if topic.durability == Durability::NonPersistent => {
+                self.drop_entry(index, entry.messages);
+                self.receipts
+                    .owe_unstored(id, entry.sequence, &mut self.effects);
+                return Handled::Taken;
+            }
             Err(Refused::NoMemory) => return Handled::Held,
             Err(Refused::TooLarge) => return self.refuse(id, entry.sequence, Refusal::Invalid),
             Err(Refused::DiskFull) => return self.refuse(id, entry.sequence, Refusal::DiskFull),
@@ -225,7 +304,7 @@ impl Broker {
             Err(Refused::Poisoned) => return self.refuse(id, entry.sequence, Refusal::Poisoned),
         };
         topic.messages += u64::from(entry.messages);
-        if topic.durability == Durability::Memory && !topic.woken {
+        if !topic.woken && !topic.durability.is_stored() {
             topic.woken = true;
             self.woken.push(index);
         }
@@ -262,12 +341,29 @@ impl Broker {
             };
             topic.trim = false;
             let (slot, ready) = (topic.slot, self.log.ready_end(topic.slot));
-            let floors = topic
-                .subs
-                .iter()
-                .map(|sub| self.subs[sub.0 as usize].as_ref());
-            let lowest = floors.flatten().map(|sub| sub.window.floor()).min();
-            self.log.trim(slot, lowest.unwrap_or(ready).min(ready));
+            let mut lowest = ready;
+            let mut keeps_nothing = false;
+            for index in &topic.subs {
+                let Some(sub) = self.subs[index.0 as usize].as_ref() else {
+                    continue;
+                };
+                keeps_nothing |= !sub.durable;
+                lowest = lowest.min(sub.holds_from().unwrap_or(ready));
+            }
+            if keeps_nothing {
+                self.let_jump(index, lowest);
+            }
+            self.log.trim(slot, lowest);
+        }
+    }
+
+    /// Who holds nothing back moves on.
+    fn let_jump(&mut self, topic: u32, to: u64) {
+        for at in 0..self.topic_at(topic).subs.len() {
+            let index = self.topic_at(topic).subs[at];
+            if self.sub(index).window.floor() < to {
+                self.jump(index, to);
+            }
         }
     }
 
@@ -275,6 +371,9 @@ impl Broker {
         let Some(wait) = self.meta.take(done.token) else {
             return;
         };
+        if let (Ok(()), Undo::Terminate(topic)) = (&done.result, &wait.undo) {
+            self.terminated(*topic);
+        }
         let reply = match done.result {
             Ok(()) => match wait.reply {
                 Reply::Topic(topic) if self.find_topic(topic).is_err() => {
@@ -293,7 +392,13 @@ impl Broker {
             Err(error) => {
                 match wait.undo {
                     Undo::Topic(topic) => self.remove_topic(topic.0),
-                    Undo::Subscription(topic, name) => self.undo_subscription(topic.0, &name),
+                    Undo::Subscription(topic, name) => self.undo_subscription(topic, &name),
+                    Undo::Policy(topic, policy) => self.use_policy(topic, policy),
+                    Undo::Terminate(topic) => {
+                        if let Some(topic) = self.topics[topic.0 as usize].as_mut() {
+                            topic.end = End::Open;
+                        }
+                    }
                     Undo::Nothing => {}
                 }
                 Err(RequestError::Metadata {
@@ -340,10 +445,15 @@ impl Broker {
             key: topic.key.0,
             shard: self.options.shard,
             durability: durability_name(topic.durability).to_owned(),
+            policy: (!Arc::ptr_eq(&topic.policy, &self.default_policy))
+                .then(|| (*topic.policy).clone()),
+            terminated: topic.end != End::Open,
             subscriptions: topic
                 .subs
                 .iter()
-                .map(|&sub| self.sub(sub).record())
+                .map(|&sub| self.sub(sub))
+                .filter(|sub| sub.durable)
+                .map(Subscription::record)
                 .collect(),
         };
         let next_key = self.next_key.to_string().into_bytes();
@@ -403,9 +513,11 @@ impl Broker {
             key,
             slot,
             durability,
+            policy: Arc::clone(&self.default_policy),
             subs: Vec::new(),
             producers: 0,
             messages: 0,
+            end: End::default(),
             woken: false,
             trim: false,
         }));

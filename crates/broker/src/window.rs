@@ -11,7 +11,14 @@ use std::collections::VecDeque;
 pub(crate) enum State {
     Unread,
     Acked,
+    /// Owed again, as soon as somebody may have it.
     Replay,
+    /// Owed at a later time.
+    Delayed,
+    /// Being copied to the dead-letter topic.
+    DeadLettering,
+    /// Could not be read; passed over, never acked by the engine (rule D6).
+    Damaged,
     /// Handed to the consumer of this slot and not acked.
     Held(u32),
 }
@@ -21,17 +28,28 @@ const STATE_SHIFT: u32 = 32;
 const UNREAD: u64 = 0;
 const ACKED: u64 = 1;
 const REPLAY: u64 = 2;
-const HELD: u64 = 3;
+const DELAYED: u64 = 3;
+const DEAD_LETTERING: u64 = 4;
+const DAMAGED: u64 = 5;
+const HELD: u64 = 6;
 
 impl State {
+    #[inline]
     fn pack(self, messages: u32) -> u64 {
-        let state = match self {
+        self.code() << STATE_SHIFT | u64::from(messages)
+    }
+
+    #[inline]
+    fn code(self) -> u64 {
+        match self {
             State::Unread => UNREAD,
             State::Acked => ACKED,
             State::Replay => REPLAY,
+            State::Delayed => DELAYED,
+            State::DeadLettering => DEAD_LETTERING,
+            State::Damaged => DAMAGED,
             State::Held(slot) => HELD + u64::from(slot),
-        };
-        state << STATE_SHIFT | u64::from(messages)
+        }
     }
 
     fn unpack(word: u64) -> Self {
@@ -39,6 +57,9 @@ impl State {
             UNREAD => State::Unread,
             ACKED => State::Acked,
             REPLAY => State::Replay,
+            DELAYED => State::Delayed,
+            DEAD_LETTERING => State::DeadLettering,
+            DAMAGED => State::Damaged,
             held => State::Held((held - HELD) as u32),
         }
     }
@@ -75,6 +96,41 @@ impl Window {
         self.word(ordinal).map_or(State::Unread, State::unpack)
     }
 
+    /// How many entries from `ordinal` on, which is not below the floor, are in this state; at most
+    /// `most`.
+    #[inline]
+    pub(crate) fn run_of(&self, ordinal: u64, state: State, most: u32) -> u32 {
+        let code = state.code();
+        if ordinal >= self.end() {
+            return if code == UNREAD { most } else { 0 };
+        }
+        let words = (ordinal..).map(|at| self.word(at).map_or(UNREAD, |word| word >> STATE_SHIFT));
+        let same = words.take(most as usize).take_while(|&found| found == code);
+        same.count() as u32
+    }
+
+    /// Entries from `ordinal` on, which is not below the floor, are handed to the consumer of a
+    /// slot; `messages` has the count of each.
+    #[inline]
+    pub(crate) fn hold(
+        &mut self,
+        ordinal: u64,
+        slot: u32,
+        messages: impl ExactSizeIterator<Item = u32>,
+    ) {
+        let held = State::Held(slot).code() << STATE_SHIFT;
+        let (count, mut words) = (
+            messages.len(),
+            messages.map(|count| held | u64::from(count)),
+        );
+        if ordinal == self.end() && count > 1 {
+            return self.states.extend(words);
+        }
+        for (at, word) in (ordinal - self.floor..).zip(&mut words) {
+            self.put(at as usize, word);
+        }
+    }
+
     #[inline]
     fn word(&self, ordinal: u64) -> Option<u64> {
         let offset = usize::try_from(ordinal.checked_sub(self.floor)?).ok()?;
@@ -107,16 +163,22 @@ impl Window {
         }
         let word = self.states.pop_front().unwrap_or_default();
         self.floor += 1;
-        while self.states.front() == Some(&State::Acked.pack(0)) {
-            self.states.pop_front();
-            self.floor += 1;
-        }
+        self.pass_acked();
         (State::unpack(word), word as u32)
     }
 
     /// Moves the floor up to `ordinal`: everything before it no longer exists or is acked.
     pub(crate) fn skip_to(&mut self, ordinal: u64) {
         while self.floor < ordinal {
+            self.states.pop_front();
+            self.floor += 1;
+        }
+        self.pass_acked();
+    }
+
+    #[inline]
+    fn pass_acked(&mut self) {
+        while self.states.front() == Some(&State::Acked.pack(0)) {
             self.states.pop_front();
             self.floor += 1;
         }
@@ -171,6 +233,26 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn runs_are_held_and_found_as_one_by_one(
+            held in prop::collection::vec((0u64..40, 1u32..5, 0u32..9), 0..20),
+        ) {
+            let (mut window, mut single) = (Window::new(0), Window::new(0));
+            for (first, count, slot) in held {
+                window.hold(first, slot, vec![slot + 1; count as usize].into_iter());
+                for ordinal in first..first + u64::from(count) {
+                    single.set(ordinal, State::Held(slot), slot + 1);
+                }
+                for ordinal in 0..50 {
+                    prop_assert_eq!(window.get(ordinal), single.get(ordinal));
+                    prop_assert_eq!(window.messages(ordinal), single.messages(ordinal));
+                    let state = single.get(ordinal);
+                    let run = (ordinal..ordinal + 7).take_while(|&o| single.get(o) == state).count();
+                    prop_assert_eq!(window.run_of(ordinal, state, 7), run as u32);
+                }
+            }
+        }
+
         #[test]
         fn it_agrees_with_a_map(ops in prop::collection::vec((0u64..40, 0u8..4), 1..300)) {
             let (mut window, mut model) = (Window::new(0), BTreeMap::new());

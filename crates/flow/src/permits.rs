@@ -62,6 +62,7 @@ impl Granter {
         let account = Account {
             permits: Arc::clone(&permits),
             delivered: 0,
+            revoked: 0,
         };
         (
             Granter {
@@ -110,6 +111,8 @@ impl Granter {
 pub struct Account {
     permits: Arc<Permits>,
     delivered: u64,
+    /// Permits taken away so far, debt included: may be negative.
+    revoked: i64,
 }
 
 impl Account {
@@ -117,7 +120,22 @@ impl Account {
     #[must_use]
     pub fn available(&self) -> i64 {
         let granted = self.permits.granted.load(Ordering::Acquire);
-        granted.wrapping_sub(self.delivered).cast_signed()
+        granted
+            .wrapping_sub(self.delivered)
+            .cast_signed()
+            .wrapping_sub(self.revoked)
+    }
+
+    /// Messages granted in all, as far as the shard has seen.
+    #[must_use]
+    pub fn granted(&self) -> u64 {
+        self.permits.granted.load(Ordering::Acquire)
+    }
+
+    /// Messages' worth of permits taken away; negative where debt was.
+    #[must_use]
+    pub fn revoked(&self) -> i64 {
+        self.revoked
     }
 
     /// Debits what one delivery carries, at hand-over, once.
@@ -145,11 +163,12 @@ impl Account {
         true
     }
 
-    /// Ends the account and returns what was still available, debt included, as revoked. Late
-    /// grants land in memory that the handle still owns and have no effect.
-    #[must_use]
-    pub fn revoke(self) -> i64 {
-        self.available()
+    /// Takes away what is available, debt included, and says how much it was (rule D14). What is
+    /// granted later counts from 0.
+    pub fn revoke(&mut self) -> i64 {
+        let available = self.available();
+        self.revoked = self.revoked.wrapping_add(available);
+        available
     }
 }
 
@@ -168,6 +187,8 @@ mod tests {
         assert_eq!(granter.grant(1), Grant::Taken);
         account.spend(Messages(100));
         assert_eq!((account.available(), account.revoke()), (-99, -99));
+        assert_eq!(granter.grant(5), Grant::Taken);
+        assert_eq!((account.available(), account.revoked()), (5, -99));
     }
 
     #[test]

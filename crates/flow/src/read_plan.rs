@@ -7,7 +7,10 @@ use crate::{Average, Bytes, Entries, Messages};
 /// however large, and a store is never asked for zero entries (rules D30 and D31; pulsar#6719).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    permits: i64,
+    /// The lesser of permits and headroom: an entry takes its messages from both.
+    messages: i64,
+    /// Which of the two it is.
+    messages_stop: Stop,
     entries: u64,
     bytes: i64,
 }
@@ -17,6 +20,8 @@ pub struct Budget {
 pub enum Stop {
     /// The consumer has asked for no more messages.
     Permits,
+    /// The consumer or its subscription holds as many unacked messages as it may.
+    Unacked,
     /// The plan holds as many entries as a pass may take.
     Entries,
     /// The plan holds as many bytes as a pass may take.
@@ -28,9 +33,27 @@ impl Budget {
     #[must_use]
     pub fn new(permits: i64, entries: Entries, bytes: Bytes) -> Self {
         Self {
-            permits,
+            messages: permits,
+            messages_stop: Stop::Permits,
             entries: entries.0,
             bytes: i64::try_from(bytes.0).unwrap_or(i64::MAX),
+        }
+    }
+
+    /// The same, while fewer than `messages` more are unacked (rule D103); zero or less: nothing goes.
+    #[must_use]
+    pub fn with_headroom(self, messages: i64) -> Self {
+        if messages >= self.messages {
+            return self;
+        }
+        Self {
+            messages,
+            messages_stop: if self.messages <= 0 {
+                Stop::Permits
+            } else {
+                Stop::Unacked
+            },
+            ..self
         }
     }
 
@@ -38,9 +61,10 @@ impl Budget {
     ///
     /// # Errors
     /// The [`Stop`] reason; nothing is charged then.
+    #[inline]
     pub fn admit(&mut self, messages: Messages, bytes: Bytes) -> Result<(), Stop> {
-        if self.permits <= 0 {
-            return Err(Stop::Permits);
+        if self.messages <= 0 {
+            return Err(self.messages_stop);
         }
         if self.entries == 0 {
             return Err(Stop::Entries);
@@ -48,7 +72,7 @@ impl Budget {
         if self.bytes <= 0 {
             return Err(Stop::Bytes);
         }
-        self.permits = self.permits.saturating_sub_unsigned(messages.0);
+        self.messages = self.messages.saturating_sub_unsigned(messages.0);
         self.entries -= 1;
         self.bytes = self.bytes.saturating_sub_unsigned(bytes.0);
         Ok(())
@@ -105,6 +129,16 @@ mod tests {
         assert_eq!(taken(1, &[100; 3]), (1, Stop::Permits));
         assert_eq!(taken(0, &[100; 3]), (0, Stop::Permits));
         assert_eq!(taken(-99, &[100; 3]), (0, Stop::Permits));
+    }
+
+    #[test]
+    fn a_headroom_of_one_message_takes_one_whole_entry() {
+        let budget = Budget::new(1000, Entries(500), Bytes(5 << 20));
+        let mut one = budget.with_headroom(1);
+        assert_eq!(one.admit(Messages(36), Bytes(1)), Ok(()));
+        assert_eq!(one.admit(Messages(1), Bytes(1)), Err(Stop::Unacked));
+        let full = budget.with_headroom(0).admit(Messages(1), Bytes(1));
+        assert_eq!(full, Err(Stop::Unacked));
     }
 
     #[test]

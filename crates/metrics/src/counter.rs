@@ -47,6 +47,7 @@ counters! {
     RefusedDiskFull = "pelton_publish_refused_total", Count, Some(("reason", "disk_full")), "Entries refused, by reason.";
     RefusedPoisoned = "pelton_publish_refused_total", Count, Some(("reason", "log_poisoned")), "Entries refused, by reason.";
     RefusedClosed = "pelton_publish_refused_total", Count, Some(("reason", "closed")), "Entries refused, by reason.";
+    RefusedTerminated = "pelton_publish_refused_total", Count, Some(("reason", "terminated")), "Entries refused, by reason.";
     HeldNoMemory = "pelton_publish_held_total", Count, Some(("reason", "no_memory")), "Times a producer's ring was left alone, by reason.";
 
     // Dispatched and acked.

@@ -51,7 +51,9 @@ pub(crate) fn push_deferred() {
     // Gone only while the thread ends.
     let _ = DEFERRED.try_with(|deferred| {
         if let Ok(mut deferred) = deferred.try_borrow_mut() {
-            deferred.retain(|(handle, data)| matches!(handle.data(*data), Err(PushError::Full(_))));
+            deferred.retain(|(handle, data)| {
+                matches!(handle.data(data.clone()), Err(PushError::Full(_)))
+            });
         }
     });
 }

@@ -10,10 +10,12 @@ use crate::delivery::{Delivery, Source};
 use crate::error::{AckError, GrantError, RecvError};
 use crate::pending::{Pending, ask};
 use crate::port::{
-    ConsumerSignal, Data, Grant, Granter, Ports, Receiver, Request, RequestError, Run,
+    Arrival, ConsumerId, ConsumerSignal, Data, Grant, Granter, Ports, Receiver, Request,
+    RequestError, Run,
 };
+use crate::position::Asking;
 use crate::wait::{self, Waiter};
-use crate::{Position, SubscriptionKind, acks};
+use crate::{Position, acks};
 
 mod builder;
 mod each;
@@ -29,7 +31,7 @@ pub use builder::{SubscribeBuilder, WINDOW_MESSAGES_MAX};
 ///
 /// Dropped or closed, it gives back what it received and did not ack.
 pub struct Consumer {
-    ring: Receiver<Run>,
+    ring: Receiver<Arrival>,
     signal: Arc<ConsumerSignal>,
     granter: Granter,
     source: Arc<Source>,
@@ -44,12 +46,14 @@ pub struct Consumer {
     chunk: Option<u32>,
     /// Messages received since the last automatic grant.
     owed: u32,
+    /// Marks of seeks taken from the ring.
+    resets: u32,
     waiter: Waiter,
 }
 
 /// What a subscription's builder gives to the consumer it makes.
 pub(crate) struct Parts {
-    pub(crate) ring: Receiver<Run>,
+    pub(crate) ring: Receiver<Arrival>,
     pub(crate) signal: Arc<ConsumerSignal>,
     pub(crate) granter: Granter,
     pub(crate) name: Box<str>,
@@ -83,6 +87,7 @@ impl Consumer {
             window,
             chunk,
             owed: 0,
+            resets: 0,
             waiter,
         }
     }
@@ -109,7 +114,8 @@ impl Consumer {
     ///
     /// # Errors
     /// [`RecvError::Closed`] once the engine is closed and all that was handed over before has been
-    /// received; `WouldBlock` on a thread that runs the shard.
+    /// received; `EndOfTopic` once the topic was terminated and all of it is acked; `WouldBlock` on a
+    /// thread that runs the shard.
     pub fn recv(&mut self) -> Result<Delivery, RecvError> {
         Ok(self
             .recv_at_most(None)?
@@ -119,7 +125,7 @@ impl Consumer {
     /// An entry if there is one now. Never blocks, and makes no system call.
     ///
     /// # Errors
-    /// [`RecvError::Closed`], as [`Consumer::recv`].
+    /// [`RecvError::Closed`] and `EndOfTopic`, as [`Consumer::recv`].
     pub fn try_recv(&mut self) -> Result<Option<Delivery>, RecvError> {
         self.take_or_end(None).transpose()
     }
@@ -204,6 +210,20 @@ impl Consumer {
         self.granter.outstanding()
     }
 
+    /// Seeks of its subscription that it has come to. With each of them its permits start again, and
+    /// what it had received or was about to receive is gone: acks of it change nothing. It changes
+    /// between two receives, so whoever keeps state beside the deliveries can tell which are of before.
+    #[must_use]
+    pub fn resets(&self) -> u32 {
+        self.resets
+    }
+
+    /// Whether the topic was terminated ([`crate::Topic::terminate`]) and everything of the
+    /// subscription is acked: nothing more comes, unless somebody seeks.
+    pub fn reached_end(&mut self) -> bool {
+        self.signal.at_end() && !self.has_entry()
+    }
+
     /// Acks everything of the subscription up to and including this delivery, whoever received it.
     /// Those deliveries may then be dropped or acked, it makes no difference.
     ///
@@ -211,17 +231,20 @@ impl Consumer {
     /// [`AckError::CumulativeOnShared`]; [`AckError::Foreign`] if it is another consumer's delivery.
     pub fn ack_cumulative(&mut self, delivery: &Delivery) -> Result<(), AckError> {
         let (topic, subscription) = (self.topic().to_owned(), self.subscription().to_owned());
-        if self.source.kind != SubscriptionKind::Exclusive {
+        if !self.source.kind.is_single() {
             return Err(AckError::CumulativeOnShared {
                 topic,
                 subscription,
             });
         }
-        if !Arc::ptr_eq(delivery.source(), &self.source) {
+        if !delivery.source().is_of(&self.source) {
             return Err(AckError::Foreign {
                 topic,
                 subscription,
             });
+        }
+        if !Arc::ptr_eq(delivery.source(), &self.source) {
+            return Ok(()); // a seek has undone it
         }
         let position = delivery.position();
         self.source.push(Data::AckCumulative {
@@ -301,6 +324,16 @@ impl Consumer {
         self.flush_acks()
     }
 
+    pub(crate) fn asking(&self) -> Asking<'_> {
+        Asking {
+            handle: &self.source.handle,
+            asking: (self.source.engine_id, self.waiter.idle()),
+            id: self.source.topic_id,
+            topic: self.topic(),
+            subscription: self.subscription(),
+        }
+    }
+
     fn recv_at_most(&mut self, timeout: Option<Duration>) -> Result<Option<Delivery>, RecvError> {
         if let Some(delivery) = self.take() {
             return Ok(Some(delivery));
@@ -320,24 +353,19 @@ impl Consumer {
         }
         acks::push_deferred();
         if !wait::may_block(self.source.engine_id) {
-            return if self.ended() {
-                Err(self.closed())
-            } else {
-                Err(self.would_block())
-            };
+            return Err(self.end().unwrap_or_else(|| self.would_block()));
         }
         let mut waiter = self.waiter.clone();
         let arrived = waiter.wait(timeout, |waker| {
             if let Some(waker) = waker {
                 self.signal.wait_for_delivery(waker);
             }
-            // Closed is looked at first: what was pushed before it is seen after it.
-            let ended = self.ended();
-            match (self.has_entry(), ended) {
-                (true, _) => Some(Ok(true)),
-                (false, true) => Some(Err(self.closed())),
-                (false, false) => None,
+            // The end is looked at first: what was pushed before it is seen after it.
+            let end = self.end();
+            if self.has_entry() {
+                return Some(Ok(true));
             }
+            end.map(Err)
         });
         self.waiter = waiter;
         arrived.unwrap_or(Ok(false))
@@ -348,23 +376,31 @@ impl Consumer {
         if let Some(waker) = waker {
             self.signal.wait_for_delivery(waker);
         }
-        let ended = self.ended();
-        match self.take() {
-            Some(delivery) => Some(Ok(delivery)),
-            None if ended => Some(Err(self.closed())),
-            None => {
+        if let Some(delivery) = self.take() {
+            return Some(Ok(delivery));
+        }
+        // The end is looked at first: what was pushed before it is seen after it.
+        let end = self.end();
+        match (self.take(), end) {
+            (Some(delivery), _) => Some(Ok(delivery)),
+            (None, Some(end)) => Some(Err(end)),
+            (None, None) => {
                 acks::push_deferred();
                 None
             }
         }
     }
 
-    fn ended(&self) -> bool {
-        self.signal.closed().is_some() || self.ring.is_closed()
+    /// Why nothing comes behind what is in the ring.
+    fn end(&self) -> Option<RecvError> {
+        if self.signal.closed().is_some() || self.ring.is_closed() {
+            return Some(self.closed());
+        }
+        self.signal.at_end().then(|| self.end_of_topic())
     }
 
-    fn has_entry(&self) -> bool {
-        self.current.is_some() || !self.ring.is_empty()
+    pub(crate) fn has_entry(&mut self) -> bool {
+        self.next_slot().is_some()
     }
 
     fn take(&mut self) -> Option<Delivery> {
@@ -378,10 +414,41 @@ impl Consumer {
 
     fn next_slot(&mut self) -> Option<(&Run, u32)> {
         self.skip_shown();
-        if self.current.is_none() {
-            self.current = self.ring.pop();
+        if self.signal.resets() != self.resets {
+            self.come_to_reset();
+        }
+        while self.current.is_none() {
+            match self.ring.pop()? {
+                Arrival::Run(run) => self.current = Some(run),
+                Arrival::Reset { becomes, granter } => self.begin_again(becomes, granter),
+            }
         }
         self.current.as_ref().map(|run| (run, run.first_slot))
+    }
+
+    /// Drops what came before the marks that are on their way.
+    #[cold]
+    fn come_to_reset(&mut self) {
+        self.current = None;
+        while self.signal.resets() != self.resets {
+            match self.ring.pop() {
+                Some(Arrival::Run(_)) => {}
+                Some(Arrival::Reset { becomes, granter }) => self.begin_again(becomes, granter),
+                None => return, // the mark follows
+            }
+        }
+    }
+
+    /// A seek has ended the attachment; the new one is granted its window.
+    #[cold]
+    fn begin_again(&mut self, becomes: ConsumerId, granter: Granter) {
+        self.source = Arc::new(self.source.after_seek(becomes));
+        self.granter = granter;
+        self.resets = self.resets.wrapping_add(1);
+        self.owed = 0;
+        if self.chunk.is_some() {
+            self.give(self.window);
+        }
     }
 
     /// Behind the entry at which a closure panicked.
@@ -418,6 +485,14 @@ impl Consumer {
     #[cold]
     fn closed(&self) -> RecvError {
         RecvError::Closed {
+            topic: self.topic().to_owned(),
+            subscription: self.subscription().to_owned(),
+        }
+    }
+
+    #[cold]
+    fn end_of_topic(&self) -> RecvError {
+        RecvError::EndOfTopic {
             topic: self.topic().to_owned(),
             subscription: self.subscription().to_owned(),
         }
@@ -470,7 +545,8 @@ impl Future for Recv<'_> {
     }
 }
 
-/// The stream of deliveries; it ends when the consumer's engine is closed. Cancel safe.
+/// The stream of deliveries; it ends when the consumer's engine is closed, or at the end of a
+/// terminated topic. Cancel safe.
 #[cfg(feature = "stream")]
 impl futures_core::Stream for Consumer {
     type Item = Delivery;

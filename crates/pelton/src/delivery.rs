@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::message::{Message, Messages};
-use crate::port::{Block, ConsumerId, Data, EntryMeta, ShardHandle};
+use crate::port::{Block, ConsumerId, Data, EntryMeta, ShardHandle, TopicId};
 use crate::{Position, SubscriptionKind, acks};
 
 /// What happens to a [`Delivery`] that is dropped without `ack` or `nack`.
@@ -289,8 +289,11 @@ pub(crate) struct Source {
     pub(crate) on_drop: OnDrop,
     pub(crate) kind: SubscriptionKind,
     pub(crate) engine_id: u64,
+    pub(crate) topic_id: TopicId,
     pub(crate) topic: Box<str>,
     pub(crate) subscription: Box<str>,
+    /// Serial of the attachment before the first seek that began it again.
+    first_serial: u32,
     /// Set before the close request leaves.
     closed: AtomicBool,
 }
@@ -301,7 +304,7 @@ impl Source {
         id: ConsumerId,
         (on_drop, kind): (OnDrop, SubscriptionKind),
         engine_id: u64,
-        (topic, subscription): (Box<str>, Box<str>),
+        (topic_id, topic, subscription): (TopicId, Box<str>, Box<str>),
     ) -> Source {
         let closed = AtomicBool::new(false);
         Source {
@@ -310,10 +313,33 @@ impl Source {
             on_drop,
             kind,
             engine_id,
+            topic_id,
             topic,
             subscription,
+            first_serial: id.serial,
             closed,
         }
+    }
+
+    /// The same consumer as a seek has begun it again.
+    pub(crate) fn after_seek(&self, becomes: ConsumerId) -> Source {
+        Source {
+            handle: self.handle.clone(),
+            id: becomes,
+            topic: self.topic.clone(),
+            subscription: self.subscription.clone(),
+            closed: AtomicBool::new(false),
+            ..*self
+        }
+    }
+
+    /// Whether both are of one consumer, before or after a seek.
+    pub(crate) fn is_of(&self, other: &Source) -> bool {
+        let of = |source: &Source| {
+            let shard = source.handle.index();
+            (source.engine_id, shard, source.id.slot, source.first_serial)
+        };
+        of(self) == of(other)
     }
 
     pub(crate) fn push(&self, data: Data) {

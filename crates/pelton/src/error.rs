@@ -6,8 +6,10 @@
 
 mod control;
 mod data;
+mod position;
 
 pub use control::{DeleteError, ProducerError, StatsError, SubscribeError, TopicError};
 pub use data::{
     AckError, ForwardError, GrantError, ReceiptError, RecvError, SendError, TrySendError,
 };
+pub use position::{PositionError, TerminateError};

@@ -213,6 +213,12 @@ impl HandlerGuard {
         self.signal.closed()
     }
 
+    /// Whether the topic was terminated and everything of the subscription is acked.
+    #[must_use]
+    pub fn reached_end(&self) -> bool {
+        self.signal.at_end()
+    }
+
     /// Detaches the handler. When the answer is there it runs no more and has been dropped; what it
     /// was given and did not ack is delivered to others. True unless the engine was closed already.
     pub fn close(self) -> Pending<bool> {

@@ -44,6 +44,7 @@
 //! | [`Durability::Synced`] (default) | written and fdatasync'ed | loses nothing receipted | loses nothing receipted |
 //! | [`Durability::Written`] | written to the kernel | loses nothing receipted | may lose the newest |
 //! | [`Durability::Memory`] | in memory | loses everything | loses everything |
+//! | [`Durability::NonPersistent`] | it went to who could take it | keeps nothing anyway | keeps nothing anyway |
 //!
 //! An entry can be delivered once it is as durable as its topic. Acks ride on the next commit;
 //! [`Consumer::flush_acks`] waits for it, as does an orderly [`Engine::shutdown`]. So delivery is *at
@@ -60,6 +61,14 @@
 //! ([`Consumer::grant`]). While one permit is left the next entry comes whole; what it overshoots by is
 //! debt that later grants pay first. So `delivered - granted < largest batch`, always, and a slow
 //! consumer delays nobody but itself.
+//!
+//! # Positions
+//!
+//! A new subscription starts where it asks ([`SubscribeBuilder::initial`]); [`Topic::seek`] moves one,
+//! back or forth, to a position, a message of a batch, a time or an end. Consumers and handlers stay:
+//! what they held is dropped, their permits start again, and [`Consumer::resets`] counts it. A
+//! [`Reader`] ([`Topic::reader`]) reads without a subscription that is kept. Who goes back finds what
+//! some subscription still keeps: entries that all of them have acked are gone.
 //!
 //! # Threads
 //!
@@ -105,6 +114,8 @@ mod receipt;
 mod consumer;
 mod delivery;
 mod handler;
+mod position;
+mod reader;
 
 mod acks;
 mod error;
@@ -117,13 +128,15 @@ pub use delivery::{Delivery, Entry, OnDrop};
 pub use driver::Driver;
 pub use engine::{Builder, Engine};
 pub use error::{
-    AckError, DeleteError, ForwardError, GrantError, ProducerError, ReceiptError, RecvError,
-    SendError, StatsError, SubscribeError, TopicError, TrySendError,
+    AckError, DeleteError, ForwardError, GrantError, PositionError, ProducerError, ReceiptError,
+    RecvError, SendError, StatsError, SubscribeError, TerminateError, TopicError, TrySendError,
 };
 pub use handler::{Forwarder, HandlerDelivery, HandlerGuard};
 pub use message::{KEY_BYTES_MAX, MESSAGE_HEADER_BYTES, Message, Messages, key_hash};
 pub use pending::Pending;
+pub use position::LastPosition;
 pub use producer::{Producer, ProducerBuilder, QUEUE_ENTRIES_MAX};
+pub use reader::{Reader, ReaderBuilder};
 pub use receipt::Receipt;
 pub use stats::EngineStats;
 pub use topic::{Topic, TopicBuilder};
@@ -131,7 +144,7 @@ pub use topic::{Topic, TopicBuilder};
 // Of the crates below: what appears in the signatures above, and what tools of this repository use.
 pub use pelton_shard::broker::storage::{Durability, Position};
 pub use pelton_shard::broker::{
-    BrokerStats, ConsumerStats, InitialPosition, MESSAGES_PER_ENTRY_MAX, SubscriptionKind,
+    BrokerStats, ConsumerStats, InitialPosition, MESSAGES_PER_ENTRY_MAX, SeekTo, SubscriptionKind,
     SubscriptionStats, TopicStats,
 };
 pub use pelton_shard::metrics::{self, ShardMetrics};

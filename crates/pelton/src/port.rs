@@ -3,11 +3,11 @@
 pub(crate) use pelton_shard::broker::flow::{Account, Grant, Granter};
 pub(crate) use pelton_shard::broker::storage::{Block, EntryMeta};
 pub(crate) use pelton_shard::broker::{
-    ConsumerId, MESSAGES_PER_ENTRY_MAX, ProducerId, Refusal, Reply, Request, RequestError, Run,
-    TopicId,
+    ConsumerId, KeyShared, MESSAGES_PER_ENTRY_MAX, ProducerId, Refusal, Reply, Request,
+    RequestError, Run, Subscribe, TopicId,
 };
 pub(crate) use pelton_shard::port::{
-    Answer, CloseReason, ConsumerSignal, Control, Data, ForwardError as ShardForwardError,
+    Answer, Arrival, CloseReason, ConsumerSignal, Control, Data, ForwardError as ShardForwardError,
     ForwardTo, Handler, HandlerDelivery as ShardDelivery, NoReply, Ports, ProducerSignal,
     ProducerState, Publish, PushError, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState, ReplyFrom,
     ShardHandle, ShardStats, on_shard_thread, reply,

@@ -337,6 +337,7 @@ impl Producer {
                     .unwrap_or("a write or sync failed")
                     .to_owned(),
             },
+            ProducerState::Terminated => SendError::Terminated { topic },
             _ => SendError::Closed { topic },
         }
     }

@@ -34,7 +34,8 @@ impl Receipt {
         outcome(self.page.get(self.index), &self.page.producer)
     }
 
-    /// Blocks until the entry is as durable as its topic, and gives its position.
+    /// Blocks until the entry is as durable as its topic, and gives its position
+    /// ([`Position::NOWHERE`] if the topic is non-persistent).
     ///
     /// # Errors
     /// [`ReceiptError`]; all but `Unknown` and `WouldBlock` mean that it was not stored, for sure.
@@ -113,6 +114,7 @@ fn outcome(
         ReceiptState::Refused(Refusal::Poisoned) => Err(ReceiptError::Poisoned { error: reason() }),
         ReceiptState::Refused(Refusal::Invalid) => Err(ReceiptError::Invalid),
         ReceiptState::Refused(Refusal::Closed) => Err(ReceiptError::Closed),
+        ReceiptState::Refused(Refusal::Terminated) => Err(ReceiptError::Terminated),
     })
 }
 

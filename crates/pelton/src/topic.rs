@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::consumer::SubscribeBuilder;
-use crate::error::{DeleteError, TopicError};
+use crate::error::{DeleteError, TerminateError, TopicError};
 use crate::pending::{Pending, ask};
 use crate::port::{NoReply, Ports, Reply, Request, RequestError, ShardHandle, TopicId};
 use crate::producer::ProducerBuilder;
@@ -48,8 +48,9 @@ impl TopicBuilder {
     }
 
     /// When a receipt is given: [`Durability::Synced`] (after fdatasync; the default with a
-    /// directory), `Written` (after the write) or `Memory` (never on disk; the default without one). A
-    /// topic keeps the durability it was made with.
+    /// directory), `Written` (after the write), `Memory` (never on disk; the default without one) or
+    /// `NonPersistent` (kept nowhere: an entry goes at once to the consumers that can take it, and its
+    /// receipt has [`crate::Position::NOWHERE`]). A topic keeps the durability it was made with.
     pub fn durability(mut self, durability: Durability) -> TopicBuilder {
         self.durability = durability;
         self
@@ -76,7 +77,7 @@ impl TopicBuilder {
             mut settings,
             durable_bytes_max,
         } = self;
-        if durability != Durability::Memory {
+        if durability.is_stored() {
             settings.entry_bytes_max = durable_bytes_max;
         }
         let request = Request::OpenTopic {
@@ -191,6 +192,48 @@ impl Topic {
     /// A consumer of a subscription of this topic, made if it does not exist.
     pub fn subscribe(&self, subscription: impl Into<String>) -> SubscribeBuilder {
         SubscribeBuilder::new(Arc::clone(&self.inner), subscription.into())
+    }
+
+    /// Ends the topic for good: it takes no entry any more and serves what it has. Blocks until that is
+    /// as durable as the topic. Consumers are told when they have acked all of it
+    /// ([`crate::Consumer::reached_end`]). Again, it changes nothing.
+    ///
+    /// # Errors
+    /// [`TerminateError`]; nothing was changed.
+    pub fn terminate(&self) -> Result<(), TerminateError> {
+        let topic = self.inner.name.to_string();
+        self.begin_terminate()
+            .wait()
+            .unwrap_or(Err(TerminateError::WouldBlock { topic }))
+    }
+
+    /// As [`Topic::terminate`], to be waited for, awaited or driven.
+    pub fn begin_terminate(&self) -> Pending<Result<(), TerminateError>> {
+        let topic = self.inner.name.to_string();
+        let request = Request::Terminate {
+            topic: self.inner.id,
+        };
+        ask(
+            self.inner.asking(),
+            &self.inner.handle,
+            request,
+            Ports::None,
+            move |answer| match answer {
+                Ok(Ok(_)) => Ok(()),
+                Err(_) => Err(TerminateError::EngineClosed { topic }),
+                Ok(Err(RequestError::NotFound { .. })) => Err(TerminateError::TopicGone { topic }),
+                Ok(Err(RequestError::NotPossible { why, .. })) => {
+                    Err(TerminateError::NotPossible { topic, why })
+                }
+                Ok(Err(RequestError::Metadata { error, .. })) => {
+                    Err(TerminateError::Metadata { topic, error })
+                }
+                Ok(Err(error)) => {
+                    let why = error.to_string();
+                    Err(TerminateError::Refused { topic, why })
+                }
+            },
+        )
     }
 
     /// Deletes a subscription and what it has not acked, and blocks until that is durable. It must

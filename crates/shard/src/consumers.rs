@@ -11,7 +11,7 @@ use pelton_rings::{Full, Sender};
 
 use crate::mesh::Outbox;
 use crate::port::{
-    CloseReason, ConsumerSignal, Handler, HandlerDelivery, PORTS_MAX, Ports, Verdict,
+    Arrival, CloseReason, ConsumerSignal, Handler, HandlerDelivery, PORTS_MAX, Ports, Verdict,
 };
 
 /// All consumers by slot.
@@ -28,6 +28,8 @@ pub(crate) struct Consumers {
 #[derive(Debug)]
 struct ConsumerPort {
     id: Option<ConsumerId>,
+    /// The serial it had before the first seek that began it again.
+    first_serial: u32,
     to: To,
     signal: Arc<ConsumerSignal>,
     told: bool,
@@ -36,8 +38,8 @@ struct ConsumerPort {
 enum To {
     /// The ring, and runs that did not fit: more was granted than the ring has places.
     Ring {
-        ring: Sender<Run>,
-        spilled: VecDeque<Run>,
+        ring: Sender<Arrival>,
+        spilled: VecDeque<Arrival>,
     },
     Handler(Box<HandlerPort>),
 }
@@ -45,6 +47,8 @@ enum To {
 struct HandlerPort {
     handler: Handler,
     granter: Granter,
+    /// What it was granted at first, in messages.
+    window: u32,
 }
 
 /// What a handler said about the entries of a run; the caller tells the core.
@@ -94,14 +98,20 @@ impl Consumers {
                 handler,
                 granter,
                 signal,
-            } => (
-                To::Handler(Box::new(HandlerPort { handler, granter })),
-                signal,
-            ),
+            } => {
+                let window = u32::try_from(granter.granted()).unwrap_or(u32::MAX);
+                let port = HandlerPort {
+                    handler,
+                    granter,
+                    window,
+                };
+                (To::Handler(Box::new(port)), signal)
+            }
             other => return Err(other),
         };
         let port = Some(ConsumerPort {
             id: None,
+            first_serial: 0,
             to,
             signal,
             told: false,
@@ -117,7 +127,7 @@ impl Consumers {
     /// The core attached it.
     pub(crate) fn attached(&mut self, id: ConsumerId) {
         if let Some(Some(port)) = self.ports.get_mut(id.slot as usize) {
-            port.id = Some(id);
+            port.id_or(id); // a seek may have begun it again already
         }
     }
 
@@ -131,11 +141,69 @@ impl Consumers {
     /// The core detached it, or is about to: nothing more goes there.
     pub(crate) fn close(&mut self, id: ConsumerId, reason: CloseReason) {
         if let Some(slot) = self.ports.get_mut(id.slot as usize)
-            && slot.as_ref().is_some_and(|port| port.id == Some(id))
+            && slot.as_ref().is_some_and(|port| port.had(id))
             && let Some(port) = slot.take()
         {
             port.signal.close(reason);
             self.free.push(id.slot);
+        }
+    }
+
+    /// Failover: tells a consumer whether it is the active one.
+    pub(crate) fn set_active(&mut self, id: ConsumerId, active: bool) {
+        if let Some(Some(port)) = self.ports.get_mut(id.slot as usize)
+            && port.id_or(id) == id
+        {
+            port.signal.set_active(active);
+        }
+    }
+
+    /// A seek has begun it again: what was on its way to it is dropped. True if a handler's new grant
+    /// woke its dispatcher.
+    pub(crate) fn reset(
+        &mut self,
+        ended: ConsumerId,
+        becomes: ConsumerId,
+        granter: Granter,
+    ) -> bool {
+        let Some(Some(port)) = self.ports.get_mut(ended.slot as usize) else {
+            return false;
+        };
+        if port.id_or(ended) != ended {
+            return false;
+        }
+        port.id = Some(becomes);
+        port.signal.reset();
+        let slot = becomes.slot;
+        match &mut port.to {
+            To::Ring { ring, spilled } => {
+                let waits = !spilled.is_empty();
+                spilled.clear();
+                let mark = Arrival::Reset { becomes, granter };
+                if let Err(Full(mark)) = ring.push(mark) {
+                    spilled.push_back(mark);
+                    if !waits {
+                        self.spilled.push(slot);
+                    }
+                }
+                if !std::mem::replace(&mut port.told, true) {
+                    self.told.push(slot);
+                }
+                false
+            }
+            To::Handler(handler) => {
+                handler.granter = granter;
+                handler.granter.grant(handler.window) == Grant::Ring
+            }
+        }
+    }
+
+    /// Nothing more comes to it, unless somebody seeks.
+    pub(crate) fn end_of_topic(&mut self, id: ConsumerId) {
+        if let Some(Some(port)) = self.ports.get_mut(id.slot as usize)
+            && port.id_or(id) == id
+        {
+            port.signal.set_at_end();
         }
     }
 
@@ -156,7 +224,7 @@ impl Consumers {
             return;
         };
         // The first runs may come before the reply that names the attachment.
-        if *port.id.get_or_insert(consumer) != consumer {
+        if port.id_or(consumer) != consumer {
             return;
         }
         match &mut port.to {
@@ -165,6 +233,7 @@ impl Consumers {
                     port.told = true;
                     self.told.push(consumer.slot);
                 }
+                let run = Arrival::Run(run);
                 if !spilled.is_empty() {
                     spilled.push_back(run);
                 } else if let Err(Full(run)) = ring.push(run) {
@@ -219,6 +288,24 @@ impl Consumers {
                 port.signal.delivered();
             }
         }
+    }
+}
+
+impl ConsumerPort {
+    /// The attachment; `id` if it has none yet.
+    #[inline]
+    fn id_or(&mut self, id: ConsumerId) -> ConsumerId {
+        *self.id.get_or_insert_with(|| {
+            self.first_serial = id.serial;
+            id
+        })
+    }
+
+    /// Whether an id is its own, of now or before a seek.
+    fn had(&self, id: ConsumerId) -> bool {
+        let age = |serial: u32| serial.wrapping_sub(self.first_serial);
+        self.id
+            .is_some_and(|now| now.slot == id.slot && age(id.serial) <= age(now.serial))
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{Ordering, fence};
 
+use pelton_broker::RequestId;
 use pelton_broker::{
     ConsumerId, Effect, Event, Now, Outcome, Receipts, Refusal, Reply, Request, RequestError, Run,
 };
-use pelton_broker::{RequestId, storage::Durability};
 use pelton_metrics::{Counter, ShardMetrics};
 
 use crate::port::{Answer, CloseReason, Control, PORTS_MAX, Ports, ReplyTo, ShardStats, Stamped};
@@ -56,6 +56,18 @@ impl Shard {
     fn carry_out(&mut self, effect: Effect, now: Now, work: &mut TurnWork) {
         match effect {
             Effect::HandOver { consumer, run } => self.hand_over(consumer, run, now, work),
+            Effect::Reset {
+                consumer,
+                becomes,
+                granter,
+            } => {
+                if self.consumers.reset(consumer, becomes, granter) {
+                    let consumer = becomes;
+                    let _ = self.broker.handle(Event::Granted { consumer }, now);
+                }
+            }
+            Effect::EndOfTopic { consumer } => self.consumers.end_of_topic(consumer),
+            Effect::Terminated { producer } => self.inbox.producers.terminated(producer),
             Effect::Receipts(receipts) => self.give_receipts(&receipts),
             Effect::Reply { id, reply } => self.answer(id, reply),
             Effect::Disk(op) => {
@@ -63,6 +75,7 @@ impl Shard {
                     .carry_out(op, now.mono_ns, &mut self.watch.metrics);
             }
             Effect::Meta(op) => self.disk.meta(op, now.mono_ns),
+            Effect::Active { consumer, active } => self.consumers.set_active(consumer, active),
             Effect::LogState(state) => self.inbox.producers.set_log_state(state),
         }
     }
@@ -81,7 +94,12 @@ impl Shard {
                 let _ = self.broker.handle(Event::Ack { consumer, position }, now);
             }
             for position in verdicts.nacked.drain(..) {
-                let _ = self.broker.handle(Event::Nack { consumer, position }, now);
+                let event = Event::Nack {
+                    consumer,
+                    position,
+                    delay_ns: None,
+                };
+                let _ = self.broker.handle(event, now);
             }
             if std::mem::take(&mut verdicts.granted) {
                 let _ = self.broker.handle(Event::Granted { consumer }, now);
@@ -101,11 +119,12 @@ impl Shard {
 
     pub(crate) fn give_receipts(&mut self, receipts: &Receipts) {
         let counter = match receipts.outcome {
-            Outcome::Stored(_) => Some(Counter::ReceiptsSent),
+            Outcome::Stored(_) | Outcome::Unstored => Some(Counter::ReceiptsSent),
             Outcome::Refused(Refusal::DiskFull) => Some(Counter::RefusedDiskFull),
             Outcome::Refused(Refusal::Poisoned) => Some(Counter::RefusedPoisoned),
             Outcome::Refused(Refusal::Invalid) => Some(Counter::RefusedTooLarge),
             Outcome::Refused(Refusal::Closed) => Some(Counter::RefusedClosed),
+            Outcome::Refused(Refusal::Terminated) => Some(Counter::RefusedTerminated),
             Outcome::Unknown => None,
         };
         if let Some(counter) = counter {
@@ -159,7 +178,7 @@ impl Shard {
     fn on_request(&mut self, mut request: Request, ports: Ports, reply: ReplyTo<Answer>, now: Now) {
         let opens = matches!(
             request,
-            Request::OpenTopic { .. } | Request::OpenProducer { .. } | Request::Subscribe { .. }
+            Request::OpenTopic { .. } | Request::OpenProducer { .. } | Request::Subscribe(_)
         );
         if opens && self.stop.is_some() {
             return; // Dropping the reply says it: the engine stops.
@@ -181,9 +200,9 @@ impl Shard {
                 *slot = opened;
                 Then::ProducerOpen { slot: opened }
             }
-            (Request::Subscribe { slot, .. }, ports) => match self.consumers.open(ports) {
+            (Request::Subscribe(asked), ports) => match self.consumers.open(ports) {
                 Ok(opened) => {
-                    *slot = opened;
+                    asked.slot = opened;
                     self.inbox.set_consumers_used(self.consumers.used());
                     Then::ConsumerOpen { slot: opened }
                 }
@@ -216,7 +235,7 @@ impl Shard {
                 if self.durable_topics.len() <= index {
                     self.durable_topics.resize(index + 1, false);
                 }
-                self.durable_topics[index] = durability != Durability::Memory;
+                self.durable_topics[index] = durability.is_stored();
             }
             (Then::ProducerOpen { .. }, Ok(Reply::Producer(id))) => {
                 self.inbox.producers.attached(*id);

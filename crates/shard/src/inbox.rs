@@ -478,7 +478,7 @@ impl Inbox {
                 None
             }
             // Whoever closed a consumer and subscribes again finds its place free.
-            Request::Subscribe { .. } if let Some((opens, _)) = self.fenced.back() => {
+            Request::Subscribe(_) if let Some((opens, _)) = self.fenced.back() => {
                 self.fenced.push_back((*opens, item));
                 None
             }

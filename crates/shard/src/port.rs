@@ -79,7 +79,7 @@ pub enum Ports {
     /// can be granted at once; what does not fit waits on the shard's heap and is counted.
     Consumer {
         /// What is handed over.
-        ring: Sender<Run>,
+        ring: Sender<Arrival>,
         /// Its wake-up and close reason.
         signal: Arc<ConsumerSignal>,
     },
@@ -92,6 +92,20 @@ pub enum Ports {
         granter: Granter,
         /// Its close reason.
         signal: Arc<ConsumerSignal>,
+    },
+}
+
+/// What comes to a consumer's handle.
+#[derive(Debug)]
+pub enum Arrival {
+    /// Entries.
+    Run(Run),
+    /// A seek has ended the attachment, and its port goes on with a new one: what came before is gone.
+    Reset {
+        /// Whom acks name from now on.
+        becomes: ConsumerId,
+        /// Permits start again: it was granted nothing.
+        granter: Granter,
     },
 }
 
@@ -108,7 +122,7 @@ impl fmt::Debug for Ports {
 }
 
 /// An item of the data lane that is not a publish.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Data {
     /// The consumer is done with this entry.
     Ack {
@@ -127,20 +141,56 @@ pub enum Data {
         /// How many, 1 or more.
         entries: u32,
     },
-    /// Everything up to and including this entry is done (Exclusive only).
+    /// Everything up to and including this entry is done (Exclusive and Failover only).
     AckCumulative {
         /// Who.
         consumer: ConsumerId,
         /// The last entry meant.
         position: Position,
     },
-    /// Deliver this entry again.
+    /// Some messages of a batch are done; on the heap, because it is rare.
+    AckPart(Box<AckPart>),
+    /// Deliver this entry again, as soon as the topic's policy says.
     Nack {
         /// Who.
         consumer: ConsumerId,
         /// What.
         position: Position,
     },
+    /// Deliver this entry again, not before so long from now.
+    NackLater {
+        /// Who.
+        consumer: ConsumerId,
+        /// What.
+        position: Position,
+        /// Milliseconds from when the shard takes it.
+        delay_ms: u32,
+    },
+    /// This entry goes back as if it had not been handed over.
+    Release {
+        /// Who.
+        consumer: ConsumerId,
+        /// What.
+        position: Position,
+    },
+    /// Deliver again all that the consumer holds.
+    NackAll {
+        /// Who.
+        consumer: ConsumerId,
+    },
+}
+
+/// See [`Data::AckPart`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AckPart {
+    /// Who.
+    pub consumer: ConsumerId,
+    /// The entry.
+    pub position: Position,
+    /// 64 messages a word, bit 1: not yet done.
+    pub still: Box<[u64]>,
+    /// Everything before the entry is done as well (Exclusive and Failover only).
+    pub cumulative: bool,
 }
 
 /// Answer to [`Control::Stats`].

@@ -239,6 +239,17 @@ impl Producers {
         self.free_if_done(slot);
     }
 
+    /// Its topic takes nothing more.
+    pub(crate) fn terminated(&mut self, id: ProducerId) {
+        if let Some(ProducerPort {
+            source: Source::Ring { signal, .. },
+            ..
+        }) = self.port_of(id)
+        {
+            signal.set(ProducerState::Terminated, None);
+        }
+    }
+
     /// Tells every durable producer whether the log takes publishes.
     pub(crate) fn set_log_state(&mut self, state: LogState) {
         for port in self.ports.iter().flatten().filter(|port| port.durable) {

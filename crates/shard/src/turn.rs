@@ -170,7 +170,7 @@ impl Shard {
                     bytes += slot.body.len() as u64;
                     handled
                 }
-                Input::Data(data) => broker.handle(event_of(data), now),
+                Input::Data(data) => broker.handle(event_of(&data), now),
             });
             work.data += before - budget;
             match item {
@@ -227,7 +227,11 @@ impl Shard {
                 let (consumer, position) = (settled.consumer, settled.position);
                 let event = match settled.stored {
                     true => Event::Ack { consumer, position },
-                    false => Event::Nack { consumer, position },
+                    false => Event::Nack {
+                        consumer,
+                        position,
+                        delay_ns: None,
+                    },
                 };
                 let _ = self.broker.handle(event, now);
             }
@@ -247,8 +251,9 @@ impl Shard {
     }
 }
 
-fn event_of(data: Data) -> Event<'static> {
-    match data {
+/// An item of the data lane, as the core's event.
+fn event_of(data: &Data) -> Event<'_> {
+    match *data {
         Data::Ack { consumer, position } => Event::Ack { consumer, position },
         Data::AckRun {
             consumer,
@@ -259,8 +264,42 @@ fn event_of(data: Data) -> Event<'static> {
             first,
             entries,
         },
-        Data::AckCumulative { consumer, position } => Event::AckCumulative { consumer, position },
-        Data::Nack { consumer, position } => Event::Nack { consumer, position },
+        Data::AckCumulative { consumer, position } => Event::AckCumulative {
+            consumer,
+            position,
+            still: &[],
+        },
+        Data::AckPart(ref part) => {
+            let (consumer, position, still) = (part.consumer, part.position, &*part.still);
+            match part.cumulative {
+                true => Event::AckCumulative {
+                    consumer,
+                    position,
+                    still,
+                },
+                false => Event::AckBatch {
+                    consumer,
+                    position,
+                    still,
+                },
+            }
+        }
+        Data::Nack { consumer, position } => Event::Nack {
+            consumer,
+            position,
+            delay_ns: None,
+        },
+        Data::NackLater {
+            consumer,
+            position,
+            delay_ms,
+        } => Event::Nack {
+            consumer,
+            position,
+            delay_ns: Some(u64::from(delay_ms) * 1_000_000),
+        },
+        Data::Release { consumer, position } => Event::Release { consumer, position },
+        Data::NackAll { consumer } => Event::NackAll { consumer },
     }
 }
 

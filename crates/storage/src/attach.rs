@@ -1,6 +1,6 @@
 //! Topics meet what recovery found of them; topics and subscriptions nobody wants are forgotten.
 use crate::cursor::{Image, Sub};
-use crate::entry::{Durability, SubKey, TopicSlot};
+use crate::entry::{SubKey, TopicSlot};
 use crate::index::Spot;
 use crate::log::Log;
 use crate::position::Position;
@@ -13,7 +13,7 @@ impl Log {
     pub(crate) fn attach_recovered(&mut self, slot: TopicSlot) {
         let topic = &mut self.topics[slot.0 as usize];
         let Some(store) = &mut self.store else { return };
-        if topic.durability == Durability::Memory {
+        if !topic.durability.is_stored() {
             return;
         }
         store.wanted = true;

@@ -369,7 +369,7 @@ impl Log {
             return Ticket(0);
         };
         match durability {
-            Durability::Memory => Ticket(store.gather.open.ticket),
+            Durability::NonPersistent | Durability::Memory => Ticket(store.gather.open.ticket),
             Durability::Written => Ticket(store.done_written),
             Durability::Synced => Ticket(store.done_synced),
         }

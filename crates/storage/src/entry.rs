@@ -4,6 +4,9 @@ use crate::position::Position;
 /// How safe an entry is before its producer gets a receipt and consumers may see it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Durability {
+    /// Not kept at all: an entry goes, when it is published, to whoever can take it. In the log it is
+    /// as one in memory, let go at once.
+    NonPersistent,
     /// Never written.
     Memory,
     /// Written to the page cache: survives the death of the process.
@@ -11,6 +14,14 @@ pub enum Durability {
     /// Synced: survives the loss of power.
     #[default]
     Synced,
+}
+
+impl Durability {
+    /// Whether entries are written, and with them whatever belongs to them.
+    #[must_use]
+    pub fn is_stored(self) -> bool {
+        matches!(self, Durability::Written | Durability::Synced)
+    }
 }
 
 /// Durable id of a topic, given by the broker's metadata; never used for another topic.

@@ -288,7 +288,7 @@ impl Log {
         batch.data_bytes += bytes;
         match durability {
             Durability::Synced => batch.wants_sync = true,
-            Durability::Written | Durability::Memory => batch.has_written = true,
+            _ => batch.has_written = true,
         }
         store.gather.held_bytes += bytes as u64;
         Ok(Appended {
@@ -333,7 +333,7 @@ impl Log {
         sub: SubKey,
         mark_delete: Option<Position>,
     ) -> Ticket {
-        if self.topics[slot.0 as usize].durability == Durability::Memory || self.store.is_none() {
+        if !self.topics[slot.0 as usize].durability.is_stored() || self.store.is_none() {
             return Ticket(0);
         }
         let topic = &mut self.topics[slot.0 as usize];

@@ -200,7 +200,7 @@ impl Log {
         self.let_go(slot, end);
         let topic = &mut self.topics[slot.0 as usize];
         topic.generation = topic.generation.wrapping_add(1);
-        let in_memory = topic.durability == Durability::Memory;
+        let in_memory = !topic.durability.is_stored();
         if let Some(mut live) = topic.live.take()
             && let Some((shell, class)) = live.take_open()
         {
@@ -221,7 +221,7 @@ impl Log {
         now_ns: u64,
     ) -> Result<Appended, Refused> {
         let topic = &mut self.topics[slot.0 as usize];
-        if topic.durability == Durability::Memory
+        if !topic.durability.is_stored()
             && let Some(live) = &mut topic.live
             && live.has_room(entry.payload_bytes())
         {
@@ -254,7 +254,7 @@ impl Log {
     pub fn ready_end(&self, slot: TopicSlot) -> u64 {
         let topic = &self.topics[slot.0 as usize];
         let Some(live) = &topic.live else { return 0 };
-        if topic.durability == Durability::Memory {
+        if !topic.durability.is_stored() {
             live.end
         } else {
             live.ready
@@ -314,6 +314,15 @@ impl Log {
     pub fn last_position(&self, slot: TopicSlot) -> Option<Position> {
         let live = self.live(slot)?;
         live.ledgers.position(live.end.checked_sub(1)?)
+    }
+
+    /// The first live entry at this position or behind it; `end` if there is none.
+    #[must_use]
+    pub fn ordinal_at_or_after(&self, slot: TopicSlot, position: Position) -> u64 {
+        self.live(slot).map_or(0, |live| {
+            live.ledgers
+                .ordinal_at_or_after(position, live.first, live.end)
+        })
     }
 
     /// Where an entry is. Freezes the open block if the entry is in it.
@@ -386,7 +395,7 @@ impl Log {
             return;
         };
         let before = before.min(live.end);
-        if topic.durability == Durability::Memory {
+        if !topic.durability.is_stored() {
             self.let_go(slot, before);
             self.settle_memory();
         } else {
@@ -411,7 +420,7 @@ impl Log {
             return Err(Refused::TooLarge);
         }
         let durability = self.topics[slot.0 as usize].durability;
-        if durability != Durability::Memory {
+        if durability.is_stored() {
             return self.append_stored(slot, entry, now_ns);
         }
         self.make_room(slot, entry.payload_bytes(), durability)?;
@@ -431,7 +440,7 @@ impl Log {
         bytes: usize,
         durability: Durability,
     ) -> Result<(), Refused> {
-        let in_memory = durability == Durability::Memory;
+        let in_memory = !durability.is_stored();
         if !self.open_live(slot).has_room(bytes) {
             let class = self.open_live(slot).class.max(class_for(bytes));
             let charge = class_charge(class);
@@ -471,7 +480,7 @@ impl Log {
     /// Ends the topic's open block and makes it a shared one.
     pub(crate) fn freeze(&mut self, slot: TopicSlot, full: bool) {
         let topic = &mut self.topics[slot.0 as usize];
-        let in_memory = topic.durability == Durability::Memory;
+        let in_memory = !topic.durability.is_stored();
         let Some(live) = topic.live.as_deref_mut() else {
             return;
         };

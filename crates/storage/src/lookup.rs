@@ -1,6 +1,6 @@
 //! What the log knows of live entries without reading them: hints, sizes, sums, seek by time.
 use crate::block::Block;
-use crate::entry::{Durability, EntryMeta, Hints, TopicSlot};
+use crate::entry::{EntryMeta, Hints, TopicSlot};
 use crate::index::Totals;
 use crate::log::Log;
 use crate::topic::Live;
@@ -56,7 +56,7 @@ impl Log {
             return Totals::default();
         };
         let ordinal = ordinal.max(live.first);
-        if self.topics[slot.0 as usize].durability == Durability::Memory {
+        if !self.topics[slot.0 as usize].durability.is_stored() {
             live.memory_totals_from(ordinal)
         } else {
             live.index.totals_from(ordinal)
@@ -73,7 +73,7 @@ impl Log {
         let Some(live) = self.live(slot) else {
             return 0;
         };
-        if self.topics[slot.0 as usize].durability == Durability::Memory {
+        if !self.topics[slot.0 as usize].durability.is_stored() {
             live.memory_published_since(publish_ms)
         } else {
             live.index.first_published_since(publish_ms)

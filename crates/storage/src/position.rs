@@ -16,6 +16,12 @@ pub struct Position {
 }
 
 impl Position {
+    /// Of what is stored nowhere: (-1, -1) on the wire.
+    pub const NOWHERE: Position = Position {
+        ledger: u64::MAX,
+        entry: u64::MAX,
+    };
+
     /// Whether this is the entry right behind a run of `entries` entries that starts at `first`.
     #[must_use]
     pub fn is_behind(self, first: Position, entries: u64) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::block::BlockKind;
 use crate::commit::{Pending, Store};
-use crate::entry::{Durability, EntryMeta, TopicSlot, decode_entry};
+use crate::entry::{EntryMeta, TopicSlot, decode_entry};
 use crate::index::{Spot, Totals};
 use crate::log::{Fetch, Log, LogEvent};
 use crate::op::{DiskDone, DiskError, DiskOpKind};
@@ -75,7 +75,7 @@ impl Log {
         let Some(live) = topic.live.as_deref() else {
             return Fetch::NotNeeded;
         };
-        if topic.durability == Durability::Memory || ordinal < live.first || ordinal >= live.ready {
+        if !topic.durability.is_stored() || ordinal < live.first || ordinal >= live.ready {
             return Fetch::NotNeeded;
         }
         if live.is_reading(ordinal) {

@@ -1,9 +1,14 @@
 //! What the simulator found, each test named after what went wrong.
 
-use pelton_storage::{CursorState, SubKey, TopicKey};
+use pelton_flow::Granter;
+use pelton_storage::{CursorState, Durability, Log, Options as LogOptions, SubKey, TopicKey};
 
-use super::*;
-use crate::{MetaDone, MetaOp, TOPIC_PREFIX, TopicRecord};
+use super::world::World;
+use crate::{
+    Broker, Effect, Event, Handled, InitialPosition, KeyShared, MetaDone, MetaOp, Now, Options,
+    Reply, Request, RequestError, RequestId, Subscribe, SubscriptionKind, TOPIC_PREFIX, TopicId,
+    TopicRecord,
+};
 
 /// A core with a log that could store: its disk never answers, its metadata as the test says.
 fn durable() -> Broker {
@@ -56,16 +61,19 @@ fn open_topic(broker: &mut Broker) -> TopicId {
 }
 
 fn subscribe(broker: &mut Broker, topic: TopicId, slot: u32) {
-    let request_it = Request::Subscribe {
+    let asked = Subscribe {
         topic,
         subscription: "s".to_owned(),
         kind: SubscriptionKind::Shared,
         initial: InitialPosition::Earliest,
+        durable: true,
         consumer: format!("c{slot}"),
+        priority_level: 0,
+        key_shared: KeyShared::default(),
         account: Granter::pair().1,
         slot,
     };
-    request(broker, request_it);
+    request(broker, Request::Subscribe(Box::new(asked)));
 }
 
 #[test]
@@ -134,17 +142,8 @@ fn a_run_of_acks_whose_start_is_trimmed_acks_the_rest() {
 fn what_nobody_wanted_before_the_first_subscription_is_let_go() {
     let mut world = World::new();
     world.publish(3, 1);
-    let (_granter, account) = Granter::pair();
-    let request = Request::Subscribe {
-        topic: world.topic,
-        subscription: "s".to_owned(),
-        kind: SubscriptionKind::Shared,
-        initial: InitialPosition::Latest,
-        consumer: "c".to_owned(),
-        account,
-        slot: 0,
-    };
-    world.ask(request).unwrap();
+    let latest = |asked: &mut Subscribe| asked.initial = InitialPosition::Latest;
+    world.subscribe("s", 0, latest).unwrap();
     world.settle();
     let Ok(Reply::Stats(stats)) = world.ask(Request::Stats) else {
         panic!("no stats")

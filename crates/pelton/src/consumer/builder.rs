@@ -8,7 +8,8 @@ use crate::error::SubscribeError;
 use crate::handler::{HandlerDelivery, HandlerGuard, wrap};
 use crate::pending::{Pending, ask};
 use crate::port::{
-    Account, ConsumerSignal, Granter, NoReply, Ports, Reply, Request, RequestError, spsc,
+    Account, ConsumerSignal, Granter, KeyShared, NoReply, Ports, Reply, Request, RequestError,
+    Subscribe, spsc,
 };
 use crate::topic::TopicInner;
 use crate::wait::Waiter;
@@ -28,6 +29,7 @@ pub struct SubscribeBuilder {
     subscription: String,
     kind: SubscriptionKind,
     initial: InitialPosition,
+    durable: bool,
     name: String,
     window: u32,
     auto: bool,
@@ -41,6 +43,7 @@ impl SubscribeBuilder {
             subscription,
             kind: SubscriptionKind::Exclusive,
             initial: InitialPosition::Latest,
+            durable: true,
             name: String::new(),
             window: WINDOW_MESSAGES,
             auto: true,
@@ -55,10 +58,19 @@ impl SubscribeBuilder {
         self
     }
 
-    /// Where a new subscription starts: [`InitialPosition::Latest`] (the default), or `Earliest`, the
-    /// first entry that another subscription still keeps. An existing one goes on where it was.
+    /// Where a new subscription starts: [`InitialPosition::Latest`] (the default); `Earliest`, the first
+    /// entry that another subscription still keeps; `At` an entry, or `Since` a publish time. An
+    /// existing one goes on where it was: [`crate::Topic::seek`] moves it.
     pub fn initial(mut self, initial: InitialPosition) -> SubscribeBuilder {
         self.initial = initial;
+        self
+    }
+
+    /// A new subscription is a cursor in memory: it ends with its last consumer and holds nothing back,
+    /// so entries that no other subscription keeps may be gone before it has read them.
+    /// [`crate::Topic::reader`] is made of this.
+    pub fn non_durable(mut self) -> SubscribeBuilder {
+        self.durable = false;
         self
     }
 
@@ -99,6 +111,14 @@ impl SubscribeBuilder {
 
     /// As [`SubscribeBuilder::open`], to be waited for, awaited or driven.
     pub fn begin(self) -> Pending<Result<Consumer, SubscribeError>> {
+        self.begin_as(|consumer| consumer)
+    }
+
+    /// The same, for what is made of a consumer.
+    pub(crate) fn begin_as<T: 'static>(
+        self,
+        make: fn(Consumer) -> T,
+    ) -> Pending<Result<T, SubscribeError>> {
         if let Err(error) = self.check() {
             return Pending::ready(Err(error));
         }
@@ -132,7 +152,11 @@ impl SubscribeBuilder {
                     id,
                     (self.on_drop, self.kind),
                     settings.engine_id,
-                    (self.topic.name.clone(), self.subscription.into()),
+                    (
+                        self.topic.id,
+                        self.topic.name.clone(),
+                        self.subscription.into(),
+                    ),
                 );
                 let waiter = Waiter::new(settings.waiting);
                 let (name, window, auto) = (self.name.into(), self.window, self.auto);
@@ -145,7 +169,7 @@ impl SubscribeBuilder {
                     auto,
                     waiter,
                 };
-                Ok(Consumer::new(parts, source))
+                Ok(make(Consumer::new(parts, source)))
             },
         )
         .attaches()
@@ -214,15 +238,18 @@ impl SubscribeBuilder {
     }
 
     fn request(&self, account: Account) -> Request {
-        Request::Subscribe {
+        Request::Subscribe(Box::new(Subscribe {
             topic: self.topic.id,
             subscription: self.subscription.clone(),
             kind: self.kind,
             initial: self.initial,
+            durable: self.durable,
             consumer: self.name.clone(),
             account,
             slot: 0,
-        }
+            priority_level: 0,
+            key_shared: KeyShared::default(),
+        }))
     }
 
     fn would_block(&self) -> SubscribeError {

@@ -38,24 +38,29 @@ impl Consumer {
         max: usize,
         handle: impl FnMut(Entry<'_>) -> Verdict,
     ) -> Result<usize, RecvError> {
-        self.skip_shown();
-        let ended = self.ended();
         if !self.has_entry() {
-            acks::push_deferred();
-            return if ended { Err(self.closed()) } else { Ok(0) };
+            // The end is looked at first: what was pushed before it is seen after it.
+            let end = self.end();
+            if !self.has_entry() {
+                acks::push_deferred();
+                return end.map_or(Ok(0), Err);
+            }
         }
         Ok(self.show(max, handle))
     }
 
     fn show(&mut self, max: usize, mut handle: impl FnMut(Entry<'_>) -> Verdict) -> usize {
-        let source = Arc::clone(&self.source);
         let mut verdicts = Verdicts {
-            source,
+            source: Arc::clone(&self.source),
             current: None,
             run: None,
         };
-        let mut count = 0;
+        let (mut count, mut resets) = (0, self.resets);
         while count < max && self.next_slot().is_some() {
+            if self.resets != resets {
+                verdicts.send_run();
+                (verdicts.source, resets) = (Arc::clone(&self.source), self.resets);
+            }
             let Some(run) = &self.current else { break };
             let (block, slot) = (&run.block, run.first_slot);
             let entry = Entry::new(block.body(slot), block.meta(slot), run.redeliveries);

@@ -178,6 +178,14 @@ pub enum ProducerError {
         /// The first failure.
         error: String,
     },
+    /// The topic was terminated.
+    #[error(
+        "opening a producer of {topic:?} failed: the topic was terminated and takes nothing more; use another topic"
+    )]
+    Terminated {
+        /// The topic.
+        topic: String,
+    },
     /// The engine is closed.
     #[error("opening a producer on {topic:?} failed: the engine is closed; open it again")]
     EngineClosed {

@@ -68,6 +68,14 @@ pub enum SendError {
         /// The topic.
         topic: String,
     },
+    /// The topic was terminated.
+    #[error(
+        "sending to {topic:?} failed: the topic was terminated and takes nothing more; use another topic"
+    )]
+    Terminated {
+        /// The topic.
+        topic: String,
+    },
     /// The ring is full, and this thread runs the shard that would empty it.
     #[error(
         "sending to {topic:?} was not waited for: the queue is full and this thread runs the engine; call Driver::run_once, or try_send"
@@ -177,6 +185,11 @@ pub enum ReceiptError {
         "storing an entry failed: the producer or its engine was closed before the entry was taken; send it again on a new producer"
     )]
     Closed,
+    /// Not stored: the topic was terminated before the shard took the entry.
+    #[error(
+        "storing an entry failed: its topic was terminated before the entry was taken; use another topic"
+    )]
+    Terminated,
     /// A write or sync failed with this entry in it: it may or may not be stored.
     #[error(
         "whether an entry is stored is unknown: {error}; open the engine again and read the topic's end before sending it again"
@@ -196,6 +209,16 @@ pub enum ReceiptError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
+    /// The topic was terminated, and everything of the subscription is acked.
+    #[error(
+        "receiving from subscription {subscription:?} of {topic:?} ended: the topic was terminated and all of it is acked; close the consumer, or seek"
+    )]
+    EndOfTopic {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+    },
     /// The consumer or the engine is closed, and everything handed over before has been received.
     #[error(
         "receiving from subscription {subscription:?} of {topic:?} failed: the consumer is closed, by close() or with its engine; subscribe again"

@@ -109,6 +109,7 @@ pub(crate) fn refused(
     match answer {
         Err(_) => ProducerError::EngineClosed { topic },
         Ok(Err(RequestError::NotFound { .. })) => ProducerError::TopicGone { topic },
+        Ok(Err(RequestError::Terminated { .. })) => ProducerError::Terminated { topic },
         Ok(Err(RequestError::Poisoned { error })) => ProducerError::Poisoned { topic, error },
         Ok(Err(error)) => ProducerError::Refused {
             topic,

@@ -36,7 +36,7 @@ pub struct Publish {
 pub enum ReceiptState {
     /// Not known yet.
     Pending,
-    /// Stored with its topic's durability.
+    /// Stored with its topic's durability; [`Position::NOWHERE`] if that stores nothing.
     Stored(Position),
     /// Not stored, for sure.
     Refused(Refusal),
@@ -77,11 +77,12 @@ const STORED: u32 = 1;
 const UNKNOWN: u32 = 2;
 const REFUSED: u32 = 3;
 const REFUSED_LAST: u32 = REFUSED + REFUSALS.len() as u32 - 1;
-const REFUSALS: [Refusal; 4] = [
+const REFUSALS: [Refusal; 5] = [
     Refusal::DiskFull,
     Refusal::Poisoned,
     Refusal::Invalid,
     Refusal::Closed,
+    Refusal::Terminated,
 ];
 
 impl ReceiptPage {
@@ -162,6 +163,12 @@ impl ReceiptPage {
                     slot.ledger.store(position.ledger, Ordering::Relaxed);
                     slot.entry
                         .store(position.entry + i as u64, Ordering::Relaxed);
+                    STORED
+                }
+                Outcome::Unstored => {
+                    let Position { ledger, entry } = Position::NOWHERE;
+                    slot.ledger.store(ledger, Ordering::Relaxed);
+                    slot.entry.store(entry, Ordering::Relaxed);
                     STORED
                 }
                 Outcome::Unknown => UNKNOWN,

@@ -1,7 +1,7 @@
 //! What a shard tells a producer or consumer handle outside their rings: state, and a wake-up.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 use std::task::Waker;
 
 use atomic_waker::AtomicWaker;
@@ -16,6 +16,8 @@ pub enum ProducerState {
     /// A write or sync failed: nothing is taken until the engine is opened again. See
     /// [`ProducerSignal::reason`].
     Poisoned,
+    /// The topic was terminated: nothing is taken any more.
+    Terminated,
     /// The engine stops: nothing new is taken, receipts of what was taken still come.
     Stopping,
     /// Nothing more comes: receipts that are still pending stay unknown.
@@ -23,10 +25,11 @@ pub enum ProducerState {
 }
 
 impl ProducerState {
-    const ALL: [ProducerState; 5] = [
+    const ALL: [ProducerState; 6] = [
         ProducerState::Open,
         ProducerState::DiskFull,
         ProducerState::Poisoned,
+        ProducerState::Terminated,
         ProducerState::Stopping,
         ProducerState::Closed,
     ];
@@ -82,15 +85,15 @@ impl ProducerSignal {
         self.progress.ring();
     }
 
-    /// Changes the state and wakes whoever waits. `Stopping` and `Closed` are never left for an
-    /// earlier state.
+    /// Changes the state and wakes whoever waits. `Terminated`, `Stopping` and `Closed` are never left
+    /// for an earlier state.
     pub(crate) fn set(&self, state: ProducerState, reason: Option<&str>) {
         if let Some(text) = reason {
             // Only the first reason is kept: later failures follow from it.
             let _ = self.reason.set(text.to_owned());
         }
         let now = self.state();
-        let ends = matches!(now, ProducerState::Stopping | ProducerState::Closed);
+        let ends = now as u8 >= ProducerState::Terminated as u8;
         if !(ends && (state as u8) < (now as u8)) {
             self.state.store(state as u8, Ordering::Release);
         }
@@ -124,6 +127,11 @@ impl CloseReason {
 pub struct ConsumerSignal {
     /// 0 while open, else 1 + the index of the reason.
     closed: AtomicU8,
+    active: AtomicBool,
+    /// Nothing more comes unless somebody seeks.
+    at_end: AtomicBool,
+    /// Seeks that began the attachment again; a mark in the ring says where each of them did.
+    resets: AtomicU32,
     delivered: Bell,
 }
 
@@ -147,6 +155,45 @@ impl ConsumerSignal {
             0 => None,
             reason => Some(CloseReason::ALL[usize::from(reason) - 1]),
         }
+    }
+
+    /// Whether it is the active consumer of a Failover subscription.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.active.load(Ordering::Acquire)
+    }
+
+    /// Whether the topic is terminated and the subscription has no backlog.
+    #[must_use]
+    pub fn at_end(&self) -> bool {
+        self.at_end.load(Ordering::Acquire)
+    }
+
+    /// How many seeks began the attachment again, wrapping. While it is more than the marks that were
+    /// taken from the ring, what the ring holds in front of the next one is of before.
+    #[inline]
+    #[must_use]
+    pub fn resets(&self) -> u32 {
+        self.resets.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_at_end(&self) {
+        self.at_end.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.delivered.ring();
+    }
+
+    /// Before the mark is pushed: whoever takes that must find it counted.
+    pub(crate) fn reset(&self) {
+        self.at_end.store(false, Ordering::Release);
+        self.resets.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Wakes the waiter as well: it may want to know.
+    pub(crate) fn set_active(&self, active: bool) {
+        self.active.store(active, Ordering::Release);
+        fence(Ordering::SeqCst);
+        self.delivered.ring();
     }
 
     /// After pushes and a `fence(SeqCst)`.

@@ -8,13 +8,15 @@ use crossbeam_channel::{Receiver as Bell, Sender as Ring, bounded};
 use pelton_broker::flow::{Grant, Granter};
 use pelton_broker::storage::{Durability, Options as LogOptions, Position};
 use pelton_broker::{
-    ConsumerId, InitialPosition, ProducerId, Reply, Request, Run, SubscriptionKind, TopicId,
+    ConsumerId, InitialPosition, KeyShared, ProducerId, Reply, Request, Run, Subscribe,
+    SubscriptionKind, TopicId,
 };
 use pelton_rings::{Receiver, SlotSender, slots, spsc};
 
 use crate::{
-    ConsumerSignal, Data, EngineOptions, Handler, Idle, Ports, ProducerSignal, ProducerState,
-    Publish, PushError, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState, Runtime, ShardHandle,
+    Arrival, ConsumerSignal, Data, EngineOptions, Handler, Idle, Ports, ProducerSignal,
+    ProducerState, Publish, PushError, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState, Runtime,
+    ShardHandle,
 };
 
 /// Longer than anything here takes, short enough to end a hang.
@@ -209,8 +211,10 @@ pub(super) struct TestConsumer {
     pub(super) id: ConsumerId,
     pub(super) signal: Arc<ConsumerSignal>,
     pub(super) granter: Granter,
-    ring: Receiver<Run>,
+    ring: Receiver<Arrival>,
     run: Option<(Run, u32)>,
+    /// Seeks that began it again.
+    pub(super) resets: u32,
 }
 
 /// One entry.
@@ -253,12 +257,13 @@ impl TestConsumer {
             granter,
             ring,
             run: None,
+            resets: 0,
         }
     }
 
     pub(super) fn try_recv(&mut self) -> Option<Got> {
         if self.run.is_none() {
-            self.run = self.ring.pop().map(|run| (run, 0));
+            self.run = self.next_run().map(|run| (run, 0));
         }
         let (run, next) = self.run.as_mut()?;
         let slot = run.first_slot + *next;
@@ -273,6 +278,20 @@ impl TestConsumer {
             self.run = None;
         }
         Some(got)
+    }
+
+    /// Goes over to the attachment that a seek has made of it.
+    fn next_run(&mut self) -> Option<Run> {
+        loop {
+            match self.ring.pop()? {
+                Arrival::Run(run) => return Some(run),
+                Arrival::Reset { becomes, granter } => {
+                    self.id = becomes;
+                    self.granter = granter;
+                    self.resets += 1;
+                }
+            }
+        }
     }
 
     /// Waits for an entry; `None` if the consumer is closed.
@@ -321,7 +340,7 @@ pub(super) fn subscribe(
     kind: SubscriptionKind,
     account: pelton_broker::flow::Account,
 ) -> Request {
-    Request::Subscribe {
+    Request::Subscribe(Box::new(Subscribe {
         topic,
         subscription: subscription.to_owned(),
         kind,
@@ -329,7 +348,10 @@ pub(super) fn subscribe(
         consumer: "c".to_owned(),
         account,
         slot: 0,
-    }
+        priority_level: 0,
+        durable: true,
+        key_shared: KeyShared::default(),
+    }))
 }
 
 /// Attaches a handler with a window of `window` messages.

@@ -185,7 +185,10 @@ fn neighbours_of_an_unreadable_entry_keep_their_properties() {
     let slot = world.topic(1);
     let body = &entries[7].body;
     let file = world.disk.files.get_mut(&SegmentId(1)).unwrap();
-    let at = file.cached.windows(body.len()).position(|bytes| bytes == body);
+    let at = file
+        .cached
+        .windows(body.len())
+        .position(|bytes| bytes == body);
     file.cached[at.unwrap()] ^= 1;
     file.durable.clone_from(&file.cached);
     world.log.fetch(slot, 0, 20, 0);

@@ -1,0 +1,119 @@
+//! What the subscriptions of a topic go by: limits and habits, with the names operators know.
+
+use serde::{Deserialize, Serialize};
+
+/// Policy of a topic. It can change at any time and takes effect with the next event.
+///
+/// Defaults are those of section 22 of the dispatch specification.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Policy {
+    /// Messages one consumer may hold unacked (Shared, KeyShared); 0: any number.
+    pub max_unacked_messages_per_consumer: u64,
+    /// Messages all consumers of a subscription may hold unacked; 0: any number.
+    pub max_unacked_messages_per_subscription: u64,
+    /// A consumer or subscription at its cap goes on once this part of the cap is left.
+    pub max_unacked_messages_unblock_ratio: f64,
+    /// Entries a consumer gets before the next one's turn.
+    pub dispatcher_max_round_robin_batch_size: u32,
+    /// Whether the messages of a batch can be acked one by one (rule D96).
+    pub acknowledgment_at_batch_index_level_enabled: bool,
+    /// How long a nacked entry waits.
+    pub redelivery_backoff: Backoff,
+    /// KeyShared: whether keys are shared out by consistent hashing, else by halving ranges.
+    pub subscription_key_shared_use_consistent_hashing: bool,
+    /// Points of each consumer on the hash ring.
+    pub subscription_key_shared_consistent_hashing_replica_points: u32,
+    /// KeyShared: entries put aside, per consumer, before unread ones have to wait; 0: no such limit.
+    pub key_shared_look_ahead_msg_in_replay_threshold_per_consumer: u64,
+    /// The same for the subscription.
+    pub key_shared_look_ahead_msg_in_replay_threshold_per_subscription: u64,
+    /// Failover: a new active consumer waits so long for what the old one holds.
+    pub active_consumer_failover_delay_time_millis: u64,
+    /// Failover on partitions: no consumer came or went for so long before an equal one takes over.
+    pub failover_rebalance_quiet_millis: u64,
+}
+
+/// Delay of an entry that is nacked for the n-th time (rule D112).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Backoff {
+    /// After the first nack; 0: none at all.
+    pub initial_ms: u64,
+    /// Each nack waits so many times longer.
+    pub multiplier: f64,
+    /// The longest wait.
+    pub max_ms: u64,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            max_unacked_messages_per_consumer: 50_000,
+            max_unacked_messages_per_subscription: 200_000,
+            max_unacked_messages_unblock_ratio: 0.5,
+            dispatcher_max_round_robin_batch_size: 20,
+            acknowledgment_at_batch_index_level_enabled: true,
+            redelivery_backoff: Backoff::default(),
+            subscription_key_shared_use_consistent_hashing: true,
+            subscription_key_shared_consistent_hashing_replica_points: 100,
+            key_shared_look_ahead_msg_in_replay_threshold_per_consumer: 4_000,
+            key_shared_look_ahead_msg_in_replay_threshold_per_subscription: 40_000,
+            active_consumer_failover_delay_time_millis: 1_000,
+            failover_rebalance_quiet_millis: 1_000,
+        }
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self {
+            initial_ms: 0,
+            multiplier: 2.0,
+            max_ms: 60_000,
+        }
+    }
+}
+
+impl Backoff {
+    /// The wait after the nack that made the count `count`, 1 or more; nanoseconds.
+    #[must_use]
+    pub fn delay_ns(&self, count: u32) -> u64 {
+        if self.initial_ms == 0 {
+            return 0;
+        }
+        let factor = self
+            .multiplier
+            .max(1.0)
+            .powi(count.saturating_sub(1).min(1_000).cast_signed());
+        let delay_ms = (self.initial_ms as f64 * factor).min(self.max_ms as f64);
+        (delay_ms * 1e6) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_backoff_doubles_up_to_its_longest() {
+        let backoff = Backoff {
+            initial_ms: 100,
+            multiplier: 2.0,
+            max_ms: 1_000,
+        };
+        let delays_ms = [1, 2, 3, 4, 5, u32::MAX].map(|count| backoff.delay_ns(count) / 1_000_000);
+        assert_eq!(delays_ms, [100, 200, 400, 800, 1_000, 1_000]);
+        assert_eq!(Backoff::default().delay_ns(7), 0);
+    }
+
+    #[test]
+    fn a_policy_of_an_older_version_has_defaults_for_what_it_lacks() {
+        let read: Policy = serde_json::from_str("{\"maxUnackedMessagesPerConsumer\":7}").unwrap();
+        let expected = Policy {
+            max_unacked_messages_per_consumer: 7,
+            ..Policy::default()
+        };
+        assert_eq!(read, expected);
+    }
+}

@@ -10,8 +10,8 @@ use crate::delivery::{Delivery, Source};
 use crate::error::{AckError, GrantError, RecvError};
 use crate::pending::{Pending, ask};
 use crate::port::{
-    Arrival, ConsumerId, ConsumerSignal, Data, Grant, Granter, Ports, Receiver, Request,
-    RequestError, Run,
+    AckPart, AckSet, Arrival, ConsumerId, ConsumerSignal, Data, Grant, Granter, Ports, Receiver,
+    Request, RequestError, Run,
 };
 use crate::position::Asking;
 use crate::wait::{self, Waiter};
@@ -230,6 +230,17 @@ impl Consumer {
     /// # Errors
     /// [`AckError::CumulativeOnShared`]; [`AckError::Foreign`] if it is another consumer's delivery.
     pub fn ack_cumulative(&mut self, delivery: &Delivery) -> Result<(), AckError> {
+        if self.may_ack_through(delivery)? {
+            self.source.push(Data::AckCumulative {
+                consumer: self.source.id,
+                position: delivery.position(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Whether a cumulative ack of it has anything to act on: a seek may have undone it.
+    fn may_ack_through(&self, delivery: &Delivery) -> Result<bool, AckError> {
         let (topic, subscription) = (self.topic().to_owned(), self.subscription().to_owned());
         if !self.source.kind.is_single() {
             return Err(AckError::CumulativeOnShared {
@@ -243,15 +254,42 @@ impl Consumer {
                 subscription,
             });
         }
-        if !Arc::ptr_eq(delivery.source(), &self.source) {
-            return Ok(()); // a seek has undone it
+        Ok(Arc::ptr_eq(delivery.source(), &self.source))
+    }
+
+    /// As [`Consumer::ack_cumulative`], but of this delivery only the messages up to and including
+    /// the one at place `index` ([`crate::Messages::index`]).
+    ///
+    /// # Errors
+    /// As [`Consumer::ack_cumulative`].
+    pub fn ack_cumulative_to(&mut self, delivery: &Delivery, index: u32) -> Result<(), AckError> {
+        let mut set = AckSet::full(delivery.batch_messages());
+        set.ack_through(index);
+        if set.left() == 0 {
+            return self.ack_cumulative(delivery);
         }
-        let position = delivery.position();
-        self.source.push(Data::AckCumulative {
-            consumer: self.source.id,
-            position,
-        });
+        if self.may_ack_through(delivery)? {
+            self.source.push(Data::AckPart(Box::new(AckPart {
+                consumer: self.source.id,
+                position: delivery.position(),
+                still: set.words().into(),
+                cumulative: true,
+            })));
+        }
         Ok(())
+    }
+
+    /// Everything received and not acked is delivered again. Counts rise; an Exclusive or Failover
+    /// subscription starts again at its first unacked entry.
+    pub fn redeliver_unacked(&mut self) {
+        let consumer = self.source.id;
+        self.source.push(Data::NackAll { consumer });
+    }
+
+    /// Whether this is the active consumer of a Failover subscription: the one that gets entries.
+    #[must_use]
+    pub fn is_active(&self) -> bool {
+        self.signal.is_active()
     }
 
     /// Acks an entry by position, for deliveries that were kept ([`Delivery::keep`]). A position that
@@ -405,9 +443,15 @@ impl Consumer {
 
     fn take(&mut self) -> Option<Delivery> {
         let (run, slot) = self.next_slot()?;
-        let messages = run.block.meta(slot).messages;
         let (block, redeliveries) = (Arc::clone(&run.block), run.redeliveries);
-        let delivery = Delivery::new(block, slot, redeliveries, Arc::clone(&self.source));
+        let batch_messages = block.meta(slot).messages;
+        // A partly acked entry is a run of its own.
+        let part = run
+            .still
+            .as_deref()
+            .map(|still| AckSet::of(batch_messages, still));
+        let messages = part.as_ref().map_or(batch_messages, AckSet::left);
+        let delivery = Delivery::new(block, slot, redeliveries, part, Arc::clone(&self.source));
         self.advance(messages);
         Some(delivery)
     }

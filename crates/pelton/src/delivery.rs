@@ -3,9 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::message::{Message, Messages};
-use crate::port::{Block, ConsumerId, Data, EntryMeta, ShardHandle, TopicId};
+use crate::port::{AckPart, AckSet, Block, ConsumerId, Data, EntryMeta, ShardHandle, TopicId};
 use crate::{Position, SubscriptionKind, acks};
 
 /// What happens to a [`Delivery`] that is dropped without `ack` or `nack`.
@@ -14,6 +15,8 @@ pub enum OnDrop {
     /// It is nacked: delivered again, soon. The default.
     #[default]
     Nack,
+    /// It is released: delivered again, soon, as if it had not been received; its count stays.
+    Release,
     /// It stays with the consumer until that is closed, or until it is acked by position
     /// ([`crate::Consumer::ack_position`]).
     Keep,
@@ -25,14 +28,21 @@ pub struct Entry<'a> {
     body: &'a [u8],
     meta: &'a EntryMeta,
     redeliveries: u32,
+    still: Option<&'a [u64]>,
 }
 
 impl<'a> Entry<'a> {
-    pub(crate) fn new(body: &'a [u8], meta: &'a EntryMeta, redeliveries: u32) -> Entry<'a> {
+    pub(crate) fn new(
+        body: &'a [u8],
+        meta: &'a EntryMeta,
+        redeliveries: u32,
+        still: Option<&'a [u64]>,
+    ) -> Entry<'a> {
         Entry {
             body,
             meta,
             redeliveries,
+            still,
         }
     }
 
@@ -42,16 +52,26 @@ impl<'a> Entry<'a> {
         self.meta.position
     }
 
-    /// Messages in it, 1 or more: what it costs in permits.
+    /// Messages in it that are not acked, 1 or more: what it costs in permits.
     #[must_use]
     pub fn message_count(&self) -> u32 {
+        match self.still {
+            None => self.meta.messages,
+            Some(words) => words.iter().map(|word| word.count_ones()).sum(),
+        }
+    }
+
+    /// Messages it was published with.
+    #[must_use]
+    pub fn batch_messages(&self) -> u32 {
         self.meta.messages
     }
 
-    /// Its messages, in the order they were sent.
+    /// Its messages that are not acked, in the order they were sent; [`Messages::index`] tells the
+    /// place of each in the batch.
     #[must_use]
     pub fn messages(&self) -> Messages<'a> {
-        Messages::of(self.body)
+        Messages::of(self.body).only(self.still)
     }
 
     /// The payload of its first message; empty if the body holds none.
@@ -136,6 +156,8 @@ pub struct Delivery {
     slot: u32,
     redeliveries: u32,
     settled: bool,
+    /// What of it is not acked, once that is not all of it.
+    part: Option<AckSet>,
 }
 
 impl Delivery {
@@ -143,6 +165,7 @@ impl Delivery {
         block: Arc<Block>,
         slot: u32,
         redeliveries: u32,
+        part: Option<AckSet>,
         source: Arc<Source>,
     ) -> Delivery {
         Delivery {
@@ -151,6 +174,7 @@ impl Delivery {
             slot,
             redeliveries,
             settled: false,
+            part,
         }
     }
 
@@ -176,6 +200,49 @@ impl Delivery {
         });
     }
 
+    /// One message of it is done: the one at this place in its batch ([`Messages::index`]). Ack the
+    /// last one, and the whole entry is; nack it, and the rest comes again. A place that is acked
+    /// already, or that the batch does not have, changes nothing.
+    pub fn ack_message(&mut self, index: u32) {
+        let batch_messages = self.block.meta(self.slot).messages;
+        let part = self
+            .part
+            .get_or_insert_with(|| AckSet::full(batch_messages));
+        if !part.contains(index) {
+            return;
+        }
+        let mut still: Box<[u64]> = part.words().into();
+        still[index as usize / 64] &= !(1 << (index % 64));
+        part.merge(&still);
+        self.settled = part.left() == 0;
+        self.source.push(Data::AckPart(Box::new(AckPart {
+            consumer: self.source.id,
+            position: self.position(),
+            still,
+            cumulative: false,
+        })));
+    }
+
+    /// As [`Delivery::nack`], but not before `delay` from now, whatever the topic's policy says; in
+    /// milliseconds, 49 days at most.
+    pub fn nack_after(mut self, delay: Duration) {
+        self.settled = true;
+        self.source.push(Data::NackLater {
+            consumer: self.source.id,
+            position: self.position(),
+            delay_ms: u32::try_from(delay.as_millis()).unwrap_or(u32::MAX),
+        });
+    }
+
+    /// It goes back as if it had not been received: its [`Entry::redelivery_count`] stays.
+    pub fn release(mut self) {
+        self.settled = true;
+        self.source.push(Data::Release {
+            consumer: self.source.id,
+            position: self.position(),
+        });
+    }
+
     /// Neither: it stays with the consumer until that is closed, whatever its [`OnDrop`].
     pub fn keep(mut self) {
         self.settled = true;
@@ -188,6 +255,7 @@ impl Delivery {
             self.block.body(self.slot),
             self.block.meta(self.slot),
             self.redeliveries,
+            self.part.as_ref().map(AckSet::words),
         )
     }
 
@@ -200,6 +268,12 @@ impl Delivery {
     /// See [`Entry::message_count`].
     #[must_use]
     pub fn message_count(&self) -> u32 {
+        self.entry().message_count()
+    }
+
+    /// See [`Entry::batch_messages`].
+    #[must_use]
+    pub fn batch_messages(&self) -> u32 {
         self.block.meta(self.slot).messages
     }
 
@@ -265,12 +339,14 @@ impl Delivery {
 impl Drop for Delivery {
     fn drop(&mut self) {
         // A closed consumer has given everything back already.
-        let nack = self.source.on_drop == OnDrop::Nack && !self.source.is_closed();
-        if !self.settled && nack {
-            self.source.push(Data::Nack {
-                consumer: self.source.id,
-                position: self.position(),
-            });
+        if self.settled || self.source.is_closed() {
+            return;
+        }
+        let (consumer, position) = (self.source.id, self.position());
+        match self.source.on_drop {
+            OnDrop::Nack => self.source.push(Data::Nack { consumer, position }),
+            OnDrop::Release => self.source.push(Data::Release { consumer, position }),
+            OnDrop::Keep => {}
         }
     }
 }

@@ -8,7 +8,9 @@ mod control;
 mod data;
 mod position;
 
-pub use control::{DeleteError, ProducerError, StatsError, SubscribeError, TopicError};
+pub use control::{
+    DeleteError, PolicyError, ProducerError, StatsError, SubscribeError, TopicError,
+};
 pub use data::{
     AckError, ForwardError, GrantError, ReceiptError, RecvError, SendError, TrySendError,
 };

@@ -79,7 +79,8 @@ pub(crate) fn wrap(
             delivery.forward(to, body, messages, hash)
         };
         let redeliveries = delivery.redelivery_count();
-        let entry = Entry::new(delivery.body(), delivery.meta(), redeliveries);
+        let still = delivery.still();
+        let entry = Entry::new(delivery.body(), delivery.meta(), redeliveries, still);
         handler(&HandlerDelivery {
             entry,
             forward: &forward,

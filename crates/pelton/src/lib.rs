@@ -128,8 +128,9 @@ pub use delivery::{Delivery, Entry, OnDrop};
 pub use driver::Driver;
 pub use engine::{Builder, Engine};
 pub use error::{
-    AckError, DeleteError, ForwardError, GrantError, PositionError, ProducerError, ReceiptError,
-    RecvError, SendError, StatsError, SubscribeError, TerminateError, TopicError, TrySendError,
+    AckError, DeleteError, ForwardError, GrantError, PolicyError, PositionError, ProducerError,
+    ReceiptError, RecvError, SendError, StatsError, SubscribeError, TerminateError, TopicError,
+    TrySendError,
 };
 pub use handler::{Forwarder, HandlerDelivery, HandlerGuard};
 pub use message::{KEY_BYTES_MAX, MESSAGE_HEADER_BYTES, Message, Messages, key_hash};
@@ -142,10 +143,11 @@ pub use stats::EngineStats;
 pub use topic::{Topic, TopicBuilder};
 
 // Of the crates below: what appears in the signatures above, and what tools of this repository use.
+pub use pelton_shard::broker::keys::KeyRange;
 pub use pelton_shard::broker::storage::{Durability, Position};
 pub use pelton_shard::broker::{
-    BrokerStats, ConsumerStats, InitialPosition, MESSAGES_PER_ENTRY_MAX, SeekTo, SubscriptionKind,
-    SubscriptionStats, TopicStats,
+    Backoff, BrokerStats, ConsumerStats, InitialPosition, MESSAGES_PER_ENTRY_MAX, Policy, SeekTo,
+    SubscriptionKind, SubscriptionStats, TopicStats,
 };
 pub use pelton_shard::metrics::{self, ShardMetrics};
 pub use pelton_shard::port::{CloseReason, ShardStats, Verdict};

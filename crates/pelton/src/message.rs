@@ -119,6 +119,9 @@ pub(crate) fn frame(body: &mut Vec<u8>, message: &Message<'_>) {
 pub struct Messages<'a> {
     rest: &'a [u8],
     intact: bool,
+    /// The messages to show, a bit each; `None`: all.
+    still: Option<&'a [u64]>,
+    index: u32,
 }
 
 impl<'a> Messages<'a> {
@@ -128,7 +131,20 @@ impl<'a> Messages<'a> {
         Messages {
             rest: body,
             intact: true,
+            still: None,
+            index: 0,
         }
+    }
+
+    /// Only those whose bit in `still` is 1.
+    pub(crate) fn only(self, still: Option<&'a [u64]>) -> Messages<'a> {
+        Messages { still, ..self }
+    }
+
+    /// Place within the entry of the message that came last, 0 first.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index.saturating_sub(1)
     }
 
     /// False once the iterator has met bytes that are no message; it ended there.
@@ -164,15 +180,20 @@ impl<'a> Iterator for Messages<'a> {
     type Item = Message<'a>;
 
     fn next(&mut self) -> Option<Message<'a>> {
-        if self.rest.is_empty() {
-            return None;
-        }
-        if let Some((message, rest)) = self.split() {
+        while !self.rest.is_empty() {
+            let Some((message, rest)) = self.split() else {
+                self.rest = &[];
+                self.intact = false;
+                break;
+            };
             self.rest = rest;
-            return Some(message);
+            let (word, bit) = (self.index / 64, self.index % 64);
+            self.index += 1;
+            let shown = |still: &[u64]| still.get(word as usize).copied().unwrap_or(0) >> bit & 1;
+            if self.still.is_none_or(|still| shown(still) == 1) {
+                return Some(message);
+            }
         }
-        self.rest = &[];
-        self.intact = false;
         None
     }
 }
@@ -186,32 +207,7 @@ impl std::iter::FusedIterator for Messages<'_> {}
 /// whichever client wrote it (rule D82).
 #[must_use]
 pub fn key_hash(key: &[u8]) -> u32 {
-    ((murmur3_32(key) & 0x7fff_ffff) % 65_536).max(1)
-}
-
-fn murmur3_32(bytes: &[u8]) -> u32 {
-    const C1: u32 = 0xcc9e_2d51;
-    const C2: u32 = 0x1b87_3593;
-    let scramble = |k: u32| k.wrapping_mul(C1).rotate_left(15).wrapping_mul(C2);
-    let (words, tail) = bytes.as_chunks::<4>();
-    let mut hash = 0u32;
-    for word in words {
-        hash ^= scramble(u32::from_le_bytes(*word));
-        hash = hash
-            .rotate_left(13)
-            .wrapping_mul(5)
-            .wrapping_add(0xe654_6b64);
-    }
-    if !tail.is_empty() {
-        let mut last = [0u8; 4];
-        last[..tail.len()].copy_from_slice(tail);
-        hash ^= scramble(u32::from_le_bytes(last));
-    }
-    // The algorithm takes the length modulo 2^32.
-    hash ^= bytes.len() as u32;
-    hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
-    hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
-    hash ^ (hash >> 16)
+    u32::from(crate::port::key_hash(key))
 }
 
 #[cfg(test)]
@@ -284,17 +280,22 @@ mod tests {
         }
     }
 
-    /// Reference values of murmur3_x86_32 with seed 0.
     #[test]
-    fn the_hash_is_murmur3() {
-        assert_eq!(murmur3_32(b""), 0);
-        assert_eq!(murmur3_32(b"test"), 0xba6b_d213);
-        assert_eq!(murmur3_32(b"Hello, world!"), 0xc036_3e43);
-        assert_eq!(
-            murmur3_32(b"The quick brown fox jumps over the lazy dog"),
-            0x2e4f_f723
-        );
-        assert_eq!(key_hash(b""), 1);
-        assert_eq!(key_hash(b"test"), 0xd213);
+    fn the_hash_is_that_of_pulsar() {
+        assert_eq!((key_hash(b""), key_hash(b"order-42")), (1, 41_358));
+    }
+
+    #[test]
+    fn of_a_partly_acked_batch_the_rest_is_shown_with_its_places() {
+        let texts: Vec<String> = (0..70).map(|n| n.to_string()).collect();
+        let messages: Vec<_> = texts.iter().map(|text| Message::from(&**text)).collect();
+        let body = body(&messages);
+        let mut rest = Messages::of(&body).only(Some(&[1 << 3 | 1 << 63, 1 << 1]));
+        let mut shown = Vec::new();
+        while let Some(message) = rest.next() {
+            shown.push((rest.index(), std::str::from_utf8(message.payload).unwrap()));
+        }
+        assert_eq!(shown, [(3, "3"), (63, "63"), (65, "65")]);
+        assert!(rest.intact());
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use crate::consumer::SubscribeBuilder;
-use crate::error::{DeleteError, TerminateError, TopicError};
+use crate::error::{DeleteError, PolicyError, TerminateError, TopicError};
 use crate::pending::{Pending, ask};
 use crate::port::{NoReply, Ports, Reply, Request, RequestError, ShardHandle, TopicId};
 use crate::producer::ProducerBuilder;
-use crate::{Clock, Durability, Idle};
+use crate::{Clock, Durability, Idle, Policy};
 
 /// What handles need to know of their engine.
 #[derive(Clone, Debug)]
@@ -233,6 +233,46 @@ impl Topic {
                     Err(TerminateError::Refused { topic, why })
                 }
             },
+        )
+    }
+
+    /// Changes what the topic's subscriptions go by, from now on, and blocks until that is durable.
+    ///
+    /// # Errors
+    /// [`PolicyError`]; nothing was changed.
+    pub fn set_policy(&self, policy: &Policy) -> Result<(), PolicyError> {
+        let topic = self.inner.name.to_string();
+        let pending = self.begin_set_policy(policy);
+        pending
+            .wait()
+            .unwrap_or(Err(PolicyError::WouldBlock { topic }))
+    }
+
+    /// As [`Topic::set_policy`], to be waited for, awaited or driven.
+    pub fn begin_set_policy(&self, policy: &Policy) -> Pending<Result<(), PolicyError>> {
+        let topic = self.inner.name.to_string();
+        let request = Request::SetPolicy {
+            topic: self.inner.id,
+            policy: Box::new(policy.clone()),
+        };
+        let answered = move |answer: Result<Result<Reply, RequestError>, NoReply>| match answer {
+            Ok(Ok(_)) => Ok(()),
+            Err(_) => Err(PolicyError::EngineClosed { topic }),
+            Ok(Err(RequestError::NotFound { .. })) => Err(PolicyError::TopicGone { topic }),
+            Ok(Err(RequestError::Metadata { error, .. })) => {
+                Err(PolicyError::Metadata { topic, error })
+            }
+            Ok(Err(error)) => {
+                let why = error.to_string();
+                Err(PolicyError::Refused { topic, why })
+            }
+        };
+        ask(
+            self.inner.asking(),
+            &self.inner.handle,
+            request,
+            Ports::None,
+            answered,
         )
     }
 

@@ -313,7 +313,7 @@ impl HandlerPort {
     fn run(&mut self, consumer: ConsumerId, run: &Run, outbox: &mut Outbox, handled: &mut Handled) {
         for slot in run.first_slot..run.first_slot + run.count {
             let position = run.block.meta(slot).position;
-            let delivery = HandlerDelivery::new(&run.block, slot, run.redeliveries, outbox);
+            let delivery = HandlerDelivery::new(run, slot, outbox);
             let handler = &mut self.handler;
             // Its own state may be broken after a panic, so it is never called again.
             let verdict = catch_unwind(AssertUnwindSafe(|| handler(&delivery)));

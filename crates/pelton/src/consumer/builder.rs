@@ -13,7 +13,7 @@ use crate::port::{
 };
 use crate::topic::TopicInner;
 use crate::wait::Waiter;
-use crate::{InitialPosition, SubscriptionKind, Verdict};
+use crate::{InitialPosition, KeyRange, SubscriptionKind, Verdict};
 
 /// Largest window of a consumer, in messages.
 pub const WINDOW_MESSAGES_MAX: u32 = 1 << 20;
@@ -34,6 +34,8 @@ pub struct SubscribeBuilder {
     window: u32,
     auto: bool,
     on_drop: OnDrop,
+    priority_level: i32,
+    key_shared: KeyShared,
 }
 
 impl SubscribeBuilder {
@@ -48,11 +50,13 @@ impl SubscribeBuilder {
             window: WINDOW_MESSAGES,
             auto: true,
             on_drop: OnDrop::default(),
+            priority_level: 0,
+            key_shared: KeyShared::default(),
         }
     }
 
-    /// How the subscription's consumers share its entries: [`SubscriptionKind::Exclusive`] (the
-    /// default) or `Shared`.
+    /// How the subscription's consumers share its entries: [`SubscriptionKind::Exclusive`] is the
+    /// default.
     pub fn kind(mut self, kind: SubscriptionKind) -> SubscribeBuilder {
         self.kind = kind;
         self
@@ -96,6 +100,27 @@ impl SubscribeBuilder {
     /// What becomes of a delivery that is dropped without ack or nack.
     pub fn on_drop(mut self, on_drop: OnDrop) -> SubscribeBuilder {
         self.on_drop = on_drop;
+        self
+    }
+
+    /// Lower numbers go first, 0 by default: a Shared subscription serves others only while no
+    /// consumer of a lower number can take an entry, Failover elects among the lowest.
+    pub fn priority_level(mut self, level: i32) -> SubscribeBuilder {
+        self.priority_level = level;
+        self
+    }
+
+    /// KeyShared: the key hashes this consumer wants ([`crate::key_hash`]), instead of a share of
+    /// all. No two consumers of a subscription may want the same; all or none of them name ranges.
+    pub fn key_ranges(mut self, ranges: impl IntoIterator<Item = KeyRange>) -> SubscribeBuilder {
+        self.key_shared.ranges = ranges.into_iter().collect();
+        self
+    }
+
+    /// KeyShared: entries of a key go to the same consumer, but may overtake each other; so nobody
+    /// waits when keys change hands.
+    pub fn allow_out_of_order_delivery(mut self) -> SubscribeBuilder {
+        self.key_shared.allow_out_of_order_delivery = true;
         self
     }
 
@@ -247,8 +272,8 @@ impl SubscribeBuilder {
             consumer: self.name.clone(),
             account,
             slot: 0,
-            priority_level: 0,
-            key_shared: KeyShared::default(),
+            priority_level: self.priority_level,
+            key_shared: self.key_shared.clone(),
         }))
     }
 
@@ -279,6 +304,15 @@ impl SubscribeBuilder {
                 subscription,
                 kind,
                 consumers,
+            },
+            Ok(Err(RequestError::KeyRanges { why, .. })) => SubscribeError::KeyRanges {
+                topic,
+                subscription,
+                why: why.to_string(),
+            },
+            Ok(Err(RequestError::KeySharedMode { .. })) => SubscribeError::KeySharedMode {
+                topic,
+                subscription,
             },
             Ok(Err(RequestError::NotFound { .. })) => SubscribeError::TopicGone {
                 topic,

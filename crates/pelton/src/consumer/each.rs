@@ -63,7 +63,8 @@ impl Consumer {
             }
             let Some(run) = &self.current else { break };
             let (block, slot) = (&run.block, run.first_slot);
-            let entry = Entry::new(block.body(slot), block.meta(slot), run.redeliveries);
+            let (meta, still) = (block.meta(slot), run.still.as_deref());
+            let entry = Entry::new(block.body(slot), meta, run.redeliveries, still);
             let messages = entry.message_count();
             self.shown = Some(messages);
             verdicts.current = Some(entry.position());

@@ -80,6 +80,50 @@ pub enum TopicError {
     },
 }
 
+/// Why a topic's policy was not changed. Nothing was changed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PolicyError {
+    /// The metadata could not be written.
+    #[error(
+        "changing the policy of topic {topic:?} failed: the metadata could not be written ({error}); make space in the data directory or repair it, and try again"
+    )]
+    Metadata {
+        /// The topic.
+        topic: String,
+        /// The store's own words.
+        error: String,
+    },
+    /// The topic was deleted.
+    #[error("changing the policy of topic {topic:?} failed: it was deleted; open the topic again")]
+    TopicGone {
+        /// The topic.
+        topic: String,
+    },
+    /// The engine is closed.
+    #[error("changing the policy of topic {topic:?} failed: the engine is closed; open it again")]
+    EngineClosed {
+        /// The topic.
+        topic: String,
+    },
+    /// This thread runs the shard it would wait for.
+    #[error(
+        "the new policy of topic {topic:?} was not waited for: this thread runs the engine; use begin_set_policy() with Driver::run_until, or another thread"
+    )]
+    WouldBlock {
+        /// The topic.
+        topic: String,
+    },
+    /// Refused for a reason that this version of the API has no name for.
+    #[error("changing the policy of topic {topic:?} failed: {why}")]
+    Refused {
+        /// The topic.
+        topic: String,
+        /// The shard's own words.
+        why: String,
+    },
+}
+
 /// Why a topic or a subscription was not deleted. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -251,6 +295,26 @@ pub enum SubscribeError {
         kind: SubscriptionKind,
         /// Consumers attached.
         consumers: usize,
+    },
+    /// The key ranges asked for cannot be this consumer's own.
+    #[error("subscribing {subscription:?} to {topic:?} failed: {why}; ask for free ranges")]
+    KeyRanges {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
+        /// Which range, and what is in its way.
+        why: String,
+    },
+    /// Its consumers share its keys in another way.
+    #[error(
+        "subscribing {subscription:?} to {topic:?} failed: its consumers share its keys in another way; subscribe as they did (with or without key ranges, in order or not), or close them first"
+    )]
+    KeySharedMode {
+        /// The topic.
+        topic: String,
+        /// The subscription.
+        subscription: String,
     },
     /// The topic was deleted.
     #[error(

@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 
-use pelton_broker::ProducerId;
 use pelton_broker::storage::{Block, EntryMeta, Position};
+use pelton_broker::{ProducerId, Run};
 
 use crate::mesh::Outbox;
 
@@ -50,20 +50,17 @@ pub struct HandlerDelivery<'a> {
     block: &'a Block,
     slot: u32,
     redeliveries: u32,
+    still: Option<&'a [u64]>,
     outbox: RefCell<&'a mut Outbox>,
 }
 
 impl<'a> HandlerDelivery<'a> {
-    pub(crate) fn new(
-        block: &'a Block,
-        slot: u32,
-        redeliveries: u32,
-        outbox: &'a mut Outbox,
-    ) -> HandlerDelivery<'a> {
+    pub(crate) fn new(run: &'a Run, slot: u32, outbox: &'a mut Outbox) -> HandlerDelivery<'a> {
         HandlerDelivery {
-            block,
+            block: &run.block,
             slot,
-            redeliveries,
+            redeliveries: run.redeliveries,
+            still: run.still.as_deref(),
             outbox: RefCell::new(outbox),
         }
     }
@@ -90,6 +87,12 @@ impl<'a> HandlerDelivery<'a> {
     #[must_use]
     pub fn redelivery_count(&self) -> u32 {
         self.redeliveries
+    }
+
+    /// Of a partly acked entry: the messages that are not acked, a bit each.
+    #[must_use]
+    pub fn still(&self) -> Option<&[u64]> {
+        self.still
     }
 
     /// Sends an entry (framed messages) on to another topic, over the mesh if another shard owns it.

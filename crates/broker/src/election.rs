@@ -246,10 +246,10 @@ impl Election {
 }
 
 /// The member k mod n of n.
-fn pick<'a>(k: u64, members: impl Iterator<Item = &'a Member> + Clone) -> Option<&'a Member> {
+fn pick<'a>(k: u64, mut members: impl Iterator<Item = &'a Member> + Clone) -> Option<&'a Member> {
     let n = members.clone().count() as u64;
     let at = k.checked_rem(n)?;
-    members.skip(usize::try_from(at).ok()?).next()
+    members.nth(usize::try_from(at).ok()?)
 }
 
 /// Names that left while they were active (rule D71), the latest ones.

@@ -275,6 +275,7 @@ impl Options {
 #[must_use]
 pub fn durability_name(durability: Durability) -> &'static str {
     match durability {
+        Durability::NonPersistent => "non-persistent",
         Durability::Memory => "memory",
         Durability::Written => "written",
         Durability::Synced => "synced",

@@ -6,9 +6,9 @@ use pelton_broker::storage::{
     TopicKey,
 };
 use pelton_broker::{
-    Broker, BrokerStats, ConsumerId, Effect, Event, Handled, InitialPosition, LogState, MetaDone,
-    Now, Options, ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId,
-    SubscriptionKind, TOPIC_PREFIX, TopicId, TopicRecord,
+    Broker, BrokerStats, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, LogState,
+    MetaDone, Now, Options, ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId,
+    Subscribe, SubscriptionKind, TOPIC_PREFIX, TopicId, TopicRecord,
 };
 
 use crate::disk::Disk;
@@ -144,15 +144,18 @@ impl Core {
                 name: consumer,
                 account,
                 slot,
-            } => Request::Subscribe {
+            } => Request::Subscribe(Box::new(Subscribe {
                 topic,
                 subscription,
                 kind,
                 initial,
+                durable: true,
                 consumer,
+                priority_level: 0,
+                key_shared: KeyShared::default(),
                 account,
                 slot,
-            },
+            })),
             Ask::CloseConsumer(consumer) => Request::CloseConsumer { consumer },
             Ask::FlushAcks(consumer) => Request::FlushAcks { consumer },
             Ask::Unsubscribe(topic, subscription) => Request::Unsubscribe {
@@ -172,8 +175,16 @@ impl Core {
                 first,
                 entries,
             },
-            Say::AckCumulative(position) => Event::AckCumulative { consumer, position },
-            Say::Nack(position) => Event::Nack { consumer, position },
+            Say::AckCumulative(position) => Event::AckCumulative {
+                consumer,
+                position,
+                still: &[],
+            },
+            Say::Nack(position) => Event::Nack {
+                consumer,
+                position,
+                delay_ns: None,
+            },
         };
         self.event(event, now);
     }
@@ -283,6 +294,10 @@ impl Core {
                 }
                 Effect::LogState(LogState::Poisoned(_)) => out.push(Out::Poisoned),
                 Effect::LogState(LogState::Open | LogState::DiskFull) => {}
+                other @ (Effect::Active { .. }
+                | Effect::Reset { .. }
+                | Effect::EndOfTopic { .. }
+                | Effect::Terminated { .. }) => unreachable!("nobody asked for {other:?}"),
             }
         }
         out

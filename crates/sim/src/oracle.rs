@@ -546,6 +546,10 @@ fn check_sub(
         replay_entries: replay.count() as u64,
         delivered_messages: sub.delivered_messages,
         acked_messages: sub.acked_messages,
+        durable: true,
+        seeking: false,
+        jumped_messages: 0,
+        dropped_messages: 0,
         consumers: Vec::new(),
     };
     let mut told = told.clone();

@@ -419,6 +419,7 @@ impl World {
                     life.learn(index, position)?;
                     life.entries[index].fate = Fate::Stored;
                 }
+                Outcome::Unstored => hold("receipts", false, || format!("{receipts:?}"))?,
                 Outcome::Unknown => {
                     hold("receipts", disk.harmed, || {
                         format!("{receipts:?}, and all is well")
@@ -430,7 +431,7 @@ impl World {
                         Refusal::Closed => !producer.open,
                         Refusal::DiskFull => disk.was_full,
                         Refusal::Poisoned => disk.harmed,
-                        Refusal::Invalid => false,
+                        Refusal::Invalid | Refusal::Terminated => false,
                     };
                     hold("receipts", legal, || {
                         format!("{receipts:?} without a reason")
@@ -559,6 +560,9 @@ impl World {
         let start = match initial {
             InitialPosition::Latest => len,
             InitialPosition::Earliest => len - life.stored,
+            InitialPosition::At(_) | InitialPosition::Since(_) => {
+                unreachable!("nobody asks for it")
+            }
         };
         for at in 0..start {
             sub.set_acked(at, ack);

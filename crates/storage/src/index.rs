@@ -302,7 +302,6 @@ const _: () = assert!(
 
 #[cfg(test)]
 mod tests {
-    use std::time::Instant;
 
     use proptest::prelude::*;
 
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seek_by_time_over_millions_is_short_and_an_entry_costs_few_bytes() {
+    fn a_seek_by_time_finds_its_entry_among_millions_that_cost_few_bytes_each() {
         const N: u64 = 4_000_000;
         let mut index = Index::default();
         for ordinal in 0..N {
@@ -374,17 +373,11 @@ mod tests {
             index.push(Spot::new(0, 0, 100, 1), &hints);
         }
         let per_entry = index.state_bytes() as f64 / N as f64;
-        let start = Instant::now();
         let found = index.first_published_since(1_700_000_000_000 + N - 1);
-        let seek = start.elapsed();
-        let start = Instant::now();
         let totals = index.totals_from(N / 2 + 1);
-        let sum = start.elapsed();
-        println!("{per_entry:.3} bytes per live entry of {N}, {seek:?} to seek, {sum:?} to sum");
         assert!(found > N - 10_100 && found < N);
         assert_eq!(totals.messages, N / 2 - 1);
         assert!(per_entry < 24.2);
-        assert!(seek.as_millis() < 50 && sum.as_millis() < 5);
         index.trim(N, |_| ());
         assert_eq!(index.state_bytes(), 0);
     }

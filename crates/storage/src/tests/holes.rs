@@ -1,4 +1,9 @@
 //! Case STORM-ACK-RANGES: what a million alternating holes cost. `--nocapture` prints it.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "how long it takes is what is printed"
+)]
+
 use std::time::Instant;
 
 use super::{World, recover, small};

@@ -5,7 +5,7 @@ use pelton_broker::{InitialPosition, Publish, SubscriptionKind};
 
 use crate::clients::{Consumer, Producer};
 use crate::core::{Ask, Say};
-use crate::oracle::{Check, Entry, Fate, hold};
+use crate::oracle::{Check, Entry, Fate, Life, hold};
 use crate::steps::Step;
 use crate::world::{Asked, World};
 
@@ -317,8 +317,10 @@ impl World {
         if std::mem::take(&mut of.attached) {
             let name = of.sub.clone();
             let life = self.oracle.topics[topic].life.as_mut();
-            if let Some(sub) = life.and_then(|life| life.sub(&name)) {
-                sub.release(consumer);
+            if let Some(Life { subs, entries, .. }) = life
+                && let Some(sub) = subs.iter_mut().find(|sub| sub.name == name)
+            {
+                sub.release(consumer, entries);
             }
         }
         let shard = self.oracle.topics[topic].shard;

@@ -4,7 +4,8 @@
 //! Entries are known by their place in the order of appends of their topic. A topic or subscription that
 //! is deleted and made again is another one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use pelton_broker::storage::{Durability, Position};
 use pelton_broker::{
@@ -13,6 +14,10 @@ use pelton_broker::{
 
 use crate::clients::Consumer;
 use crate::core::{Delivered, Say};
+
+/// Defaults of the caps on unacked messages.
+const CONSUMER_UNACKED_MAX: u64 = 50_000;
+const SUBSCRIPTION_UNACKED_MAX: u64 = 200_000;
 
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -106,6 +111,8 @@ pub(crate) struct Sub {
     pub(crate) key: u64,
     pub(crate) kind: SubscriptionKind,
     pub(crate) answered: bool,
+    /// Until the core has said where it starts: where it may, and the number of that ack.
+    pub(crate) may_start: Option<(Range<usize>, u64)>,
     /// Number of the ack of each entry, 0 without one; shorter than the topic's entries.
     pub(crate) acked: Vec<u64>,
     /// Acks up to this number are as durable as the topic.
@@ -113,6 +120,9 @@ pub(crate) struct Sub {
     /// Entries that were handed over and are not acked.
     pub(crate) states: BTreeMap<usize, State>,
     pub(crate) redeliveries: BTreeMap<usize, u32>,
+    /// Consumers at their unacked cap, and whether the subscription is at its own (rule D104).
+    pub(crate) at_cap: BTreeSet<usize>,
+    pub(crate) full: bool,
     pub(crate) delivered_messages: u64,
     pub(crate) acked_messages: u64,
 }
@@ -201,7 +211,7 @@ impl Life {
     }
 
     /// Entries that may be dispatched: a run from the start.
-    fn ready(&self, durability: Durability) -> usize {
+    pub(crate) fn ready(&self, durability: Durability) -> usize {
         match durability {
             Durability::Memory => self.entries.len(),
             _ => {
@@ -220,10 +230,13 @@ impl Sub {
             key: 0,
             kind,
             answered: false,
+            may_start: None,
             acked: Vec::new(),
             promised: 0,
             states: BTreeMap::new(),
             redeliveries: BTreeMap::new(),
+            at_cap: BTreeSet::new(),
+            full: false,
             delivered_messages: 0,
             acked_messages: 0,
         }
@@ -244,6 +257,20 @@ impl Sub {
         self.acked[index] = ack;
     }
 
+    /// Takes the core's word for where it starts, within what is right.
+    fn learn_start(&mut self, entries: usize, told: &SubscriptionStats) -> Check {
+        let Some((may, ack)) = self.may_start.take() else {
+            return Ok(());
+        };
+        let start = entries.saturating_sub(told.backlog_entries as usize);
+        let fine = may.start <= start && start <= may.end;
+        hold("D136 start", fine, || {
+            format!("{told:?} starts at {start}, may at {may:?}")
+        })?;
+        (may.start..start).for_each(|at| self.set_acked(at, ack));
+        Ok(())
+    }
+
     fn ack(&mut self, index: usize, messages: u32, ack: u64) {
         if !self.is_acked(index) {
             self.set_acked(index, ack);
@@ -251,6 +278,12 @@ impl Sub {
             self.redeliveries.remove(&index);
             self.acked_messages += u64::from(messages);
         }
+    }
+
+    /// It starts again at its first unacked entry.
+    fn rewind(&mut self) {
+        let states = self.states.values_mut();
+        states.for_each(|state| *state = State::Replay);
     }
 
     /// The lowest entry that was never handed over.
@@ -275,12 +308,35 @@ impl Sub {
     }
 
     /// The end of an attachment: what it held is owed again.
-    pub(crate) fn release(&mut self, consumer: usize) {
+    pub(crate) fn release(&mut self, consumer: usize, entries: &[Entry]) {
         for state in self.states.values_mut() {
             if *state == State::Held(consumer) {
                 *state = State::Replay;
             }
         }
+        self.weigh(entries);
+    }
+
+    /// Who is at a cap, after any change of what is unacked (rules D103 and D104).
+    fn weigh(&mut self, entries: &[Entry]) {
+        if self.kind == SubscriptionKind::Exclusive {
+            (self.full, self.at_cap) = (false, BTreeSet::new());
+            return;
+        }
+        let mut unacked = BTreeMap::<usize, u64>::new();
+        for (&at, &state) in &self.states {
+            if let State::Held(consumer) = state {
+                *unacked.entry(consumer).or_default() += u64::from(entries[at].messages);
+            }
+        }
+        let blocks = |was: bool, count: u64, cap: u64| count >= cap || was && count > cap / 2;
+        let sum = unacked.values().sum();
+        self.full = blocks(self.full, sum, SUBSCRIPTION_UNACKED_MAX);
+        let was = std::mem::take(&mut self.at_cap);
+        let blocked = |&(&consumer, &count): &(&usize, &u64)| {
+            blocks(was.contains(&consumer), count, CONSUMER_UNACKED_MAX)
+        };
+        self.at_cap = unacked.iter().filter(blocked).map(|of| *of.0).collect();
     }
 }
 
@@ -317,16 +373,22 @@ impl Oracle {
             }
             Say::AckCumulative(_) => return,
             Say::Nack(_) => {
-                if sub.states.get(&last) == Some(&State::Held(at)) {
+                if sub.states.get(&last) != Some(&State::Held(at)) {
+                    return;
+                }
+                if sub.kind == SubscriptionKind::Exclusive {
+                    sub.rewind(); // D66
+                } else {
                     sub.states.insert(last, State::Replay);
                     *sub.redeliveries.entry(last).or_default() += 1;
                 }
-                return;
+                return sub.weigh(entries);
             }
         };
         for index in indexes {
             sub.ack(index, entries[index].messages, ack);
         }
+        sub.weigh(entries);
     }
 
     /// A run was handed over.
@@ -392,11 +454,16 @@ impl Oracle {
                     sub.name
                 )
             })?;
+            let capped = sub.at_cap.contains(&at) || sub.full && state.is_none();
+            hold("D105 cap", !capped, || {
+                format!("consumer {at} or {} is at its cap", sub.name)
+            })?;
             let count = sub.redeliveries.get(&index).copied().unwrap_or(0);
             hold("D109 count", count == redeliveries, || {
                 format!("entry {index} was given back {count} times, not {redeliveries}")
             })?;
             sub.states.insert(index, State::Held(at));
+            sub.weigh(&life.entries);
             sub.delivered_messages += messages;
             consumer.delivered += messages;
             consumer.saw.push(index);
@@ -442,11 +509,18 @@ impl Oracle {
                 let Some(next) = sub.next(ready) else {
                     continue;
                 };
-                let of_sub = |c: &&Consumer| c.attached && c.is_of(&topic.name, &sub.name);
+                if sub.full && !sub.states.contains_key(&next) {
+                    continue;
+                }
+                let of_sub = |(at, c): &(usize, &Consumer)| {
+                    let here = c.attached && c.is_of(&topic.name, &sub.name);
+                    here && !sub.at_cap.contains(at)
+                };
                 let waiting = consumers
                     .iter()
+                    .enumerate()
                     .filter(of_sub)
-                    .find(|c| c.granted > c.delivered);
+                    .find(|(_, c)| c.granted > c.delivered);
                 hold("T3 stalled", waiting.is_none(), || {
                     let (topic, sub) = (&topic.name, &sub.name);
                     format!("entry {next} of {topic}/{sub} waits, and so does {waiting:?}")
@@ -484,6 +558,11 @@ impl Oracle {
 
 fn check_topic(life: &mut Life, told: &TopicStats, lied: bool, consumers: &[Consumer]) -> Check {
     let len = life.entries.len();
+    for told in &told.subscriptions {
+        if let Some(sub) = life.sub(&told.name) {
+            sub.learn_start(len, told)?;
+        }
+    }
     let stored = usize::try_from(told.entries).unwrap_or(usize::MAX);
     let unacked = life.subs.iter().map(|sub| sub.lowest_unacked(len));
     let needed = len - unacked.min().unwrap_or(len);

@@ -540,7 +540,8 @@ impl World {
         }
     }
 
-    /// The subscription as a consumer finds it: it is made if it is not there.
+    /// The subscription as a consumer finds it: it is made if it is not there. Latest is behind what
+    /// was durable (rule D136).
     pub(crate) fn sub_for(
         &mut self,
         topic: usize,
@@ -550,23 +551,28 @@ impl World {
     ) -> bool {
         self.oracle.last_ack += 1;
         let ack = self.oracle.last_ack;
+        let durability = self.oracle.topics[topic].durability;
         let life = self.oracle.life(topic);
         if let Some(sub) = life.sub(name) {
             sub.kind = kind;
             return false;
         }
         let mut sub = Sub::new(name, kind);
-        let len = life.entries.len();
-        let start = match initial {
-            InitialPosition::Latest => len,
-            InitialPosition::Earliest => len - life.stored,
-            InitialPosition::At(_) | InitialPosition::Since(_) => {
-                unreachable!("nobody asks for it")
-            }
+        let ready = life.ready(durability);
+        let earliest = life.entries.len() - life.stored;
+        let start = match (initial, durability) {
+            (InitialPosition::Earliest, _) => earliest..earliest,
+            (InitialPosition::Latest, Durability::Memory) => ready..ready,
+            // What is durable may not have its receipt yet; of a written topic, what has its receipt
+            // may still wait for the first sync of this life.
+            (InitialPosition::Latest, Durability::Synced) => ready..life.entries.len(),
+            (InitialPosition::Latest, _) => life.opened_at..life.entries.len(),
+            (other, _) => unreachable!("nobody asks for {other:?}"),
         };
-        for at in 0..start {
+        for at in 0..start.start {
             sub.set_acked(at, ack);
         }
+        sub.may_start = Some((start, ack));
         life.subs.push(sub);
         true
     }
@@ -692,8 +698,16 @@ impl World {
             let (shared, earliest) = (SubscriptionKind::Shared, InitialPosition::Earliest);
             self.subscribe(topic, name, (shared, earliest), 1 << 30)?;
             self.settle(at)?;
-            for index in self.holds(consumer) {
-                self.ack(consumer, index)?;
+            // Its unacked cap may let it have no more than a part at a time.
+            loop {
+                let held = self.holds(consumer);
+                if held.is_empty() {
+                    break;
+                }
+                for index in held {
+                    self.ack(consumer, index)?;
+                }
+                self.settle(at)?;
             }
             self.flush_acks(consumer)?;
             self.settle(at)?;

@@ -117,7 +117,7 @@ impl<'a> Entry<'a> {
         self.meta.sequence
     }
 
-    /// How often it was nacked before, in this run of the engine.
+    /// How often it was nacked before, in this run of the engine; 0 on Exclusive and Failover.
     #[must_use]
     pub fn redelivery_count(&self) -> u32 {
         self.redeliveries
@@ -190,8 +190,9 @@ impl Delivery {
     }
 
     /// It could not be handled: deliver it again, to this consumer or another one of the
-    /// subscription. Its [`Entry::redelivery_count`] rises. Grants nothing: see
-    /// [`crate::Consumer::grant`].
+    /// subscription. Its [`Entry::redelivery_count`] rises. An Exclusive or Failover subscription, whose
+    /// entries go in order, starts again at its first unacked entry instead, and counts nothing: what
+    /// is on its way to the consumer comes twice. Grants nothing: see [`crate::Consumer::grant`].
     pub fn nack(mut self) {
         self.settled = true;
         self.source.push(Data::Nack {

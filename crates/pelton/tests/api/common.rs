@@ -7,7 +7,9 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use pelton::{Builder, Clock, Consumer, Engine, InitialPosition, SubscriptionStats, Topic};
+use pelton::{
+    Builder, Clock, Consumer, Engine, InitialPosition, SubscriptionKind, SubscriptionStats, Topic,
+};
 
 /// Longer than anything here takes on a busy machine; reached only by a failure.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -32,6 +34,17 @@ pub(crate) fn subscribed(engine: &Engine, topic: &str, subscription: &str) -> (T
         .initial(InitialPosition::Earliest)
         .open()
         .expect("the subscription opens");
+    (topic, consumer)
+}
+
+/// As [`subscribed`], Shared: a nack brings back one entry, and counts.
+pub(crate) fn shared(engine: &Engine, topic: &str, subscription: &str) -> (Topic, Consumer) {
+    let topic = engine.topic(topic).open().expect("the topic opens");
+    let subscribe = topic
+        .subscribe(subscription)
+        .kind(SubscriptionKind::Shared)
+        .initial(InitialPosition::Earliest);
+    let consumer = subscribe.open().expect("the subscription opens");
     (topic, consumer)
 }
 

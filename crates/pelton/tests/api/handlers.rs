@@ -2,7 +2,9 @@
 
 use std::sync::mpsc;
 
-use pelton::{CloseReason, Engine, InitialPosition, Message, RecvError, TopicError, Verdict};
+use pelton::{
+    CloseReason, Engine, InitialPosition, Message, RecvError, SubscriptionKind, TopicError, Verdict,
+};
 
 use crate::common::{LONG, block_on, eventually, memory, receive, subscribed};
 
@@ -13,6 +15,7 @@ fn a_handler_gets_every_entry_on_the_shards_thread() {
     let (seen, all) = mpsc::channel();
     let guard = topic
         .subscribe("s")
+        .kind(SubscriptionKind::Shared)
         .name("h")
         .window(8)
         .handler(move |entry| {

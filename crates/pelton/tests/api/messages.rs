@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use pelton::{Engine, InitialPosition, Message, SubscriptionKind, Verdict, key_hash};
 
-use crate::common::{LONG, eventually, memory, receive, subscribed};
+use crate::common::{LONG, eventually, memory, receive, shared, subscribed};
 
 fn number(payload: &[u8]) -> u32 {
     u32::from_le_bytes(payload.try_into().expect("4 bytes"))
@@ -196,7 +196,7 @@ fn receipts_have_the_positions_of_the_deliveries_and_rise() {
 #[test]
 fn entries_can_be_received_in_many_ways() {
     let engine = memory();
-    let (topic, mut consumer) = subscribed(&engine, "t", "s");
+    let (topic, mut consumer) = shared(&engine, "t", "s");
     assert_eq!(consumer.try_recv().unwrap().map(|d| d.position()), None);
     let none = consumer
         .recv_timeout(std::time::Duration::from_millis(1))

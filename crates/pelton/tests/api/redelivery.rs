@@ -3,7 +3,7 @@
 
 use pelton::{AckError, InitialPosition, OnDrop, SubscribeError, SubscriptionKind, Verdict};
 
-use crate::common::{LONG, eventually, memory, receive, some_turns, stats_of, subscribed};
+use crate::common::{LONG, eventually, memory, receive, shared, some_turns, stats_of, subscribed};
 
 #[test]
 fn what_a_closed_consumer_held_goes_to_the_next() {
@@ -56,7 +56,7 @@ fn a_dropped_consumer_does_not_overtake_its_own_acks() {
 #[test]
 fn a_nacked_entry_comes_again_and_counts() {
     let engine = memory();
-    let (topic, mut consumer) = subscribed(&engine, "t", "s");
+    let (topic, mut consumer) = shared(&engine, "t", "s");
     let mut producer = topic.producer().open().unwrap();
     producer.send("again").unwrap();
     for count in 0..5 {
@@ -79,7 +79,7 @@ fn a_nacked_entry_comes_again_and_counts() {
 #[test]
 fn a_dropped_delivery_is_nacked_unless_it_is_to_be_kept() {
     let engine = memory();
-    let (topic, mut nacks) = subscribed(&engine, "t", "nacks");
+    let (topic, mut nacks) = shared(&engine, "t", "nacks");
     let keep = topic.subscribe("keeps").on_drop(OnDrop::Keep);
     let mut keeps = keep.initial(InitialPosition::Earliest).open().unwrap();
     let mut producer = topic.producer().open().unwrap();
@@ -260,7 +260,7 @@ fn a_backlog_drains_after_a_storm_of_consumers() {
 #[test]
 fn an_entry_whose_closure_panics_comes_again_once_and_its_neighbours_do_not() {
     let engine = memory();
-    let (topic, mut consumer) = subscribed(&engine, "t", "s");
+    let (topic, mut consumer) = shared(&engine, "t", "s");
     let mut producer = topic.producer().open().unwrap();
     for i in 0..5u8 {
         producer.send([i]).unwrap();

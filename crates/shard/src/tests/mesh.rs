@@ -127,13 +127,9 @@ fn a_forward_that_is_refused_delivers_its_source_again() {
         topic,
         10,
         Box::new(move |delivery| {
-            count.fetch_add(1, Ordering::SeqCst);
+            let call = count.fetch_add(1, Ordering::SeqCst);
             // Two forwards: that one of them is refused is enough.
-            let second = if delivery.redelivery_count() < 2 {
-                &gone
-            } else {
-                &good
-            };
+            let second = if call < 2 { &gone } else { &good };
             for to in [&good, second] {
                 delivery.forward(to, delivery.body(), 1, 0).unwrap();
             }
@@ -169,14 +165,16 @@ fn what_a_handler_forwarded_before_it_nacked_is_not_sent() {
     let (target_handle, target_topic) = memory_topic(&runtime, &target);
     let mut consumer = TestConsumer::open(target_handle, target_topic, 10);
     let (handle, topic) = memory_topic(&runtime, &source);
+    let mut calls = 0u8;
     open_handler(
         handle,
         topic,
         10,
         Box::new(move |delivery| {
-            let count = delivery.redelivery_count();
-            delivery.forward(&forward, &[count as u8], 1, 0).unwrap();
-            if count < 3 {
+            let call = calls;
+            calls += 1;
+            delivery.forward(&forward, &[call], 1, 0).unwrap();
+            if call < 3 {
                 Verdict::Nack
             } else {
                 Verdict::Ack

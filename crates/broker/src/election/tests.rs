@@ -1,3 +1,5 @@
+//! Elections, rule by rule and at random.
+
 use super::*;
 use proptest::prelude::*;
 

@@ -1,11 +1,4 @@
 //! Case STORM-ACK-RANGES: what a million alternating holes cost. `--nocapture` prints it.
-#![expect(
-    clippy::disallowed_methods,
-    reason = "how long it takes is what is printed"
-)]
-
-use std::time::Instant;
-
 use super::{World, recover, small};
 use crate::{AckDelta, Options, Position, SubKey};
 
@@ -14,7 +7,7 @@ const SUB: SubKey = SubKey(1);
 const HOLES: u64 = 1_000_000;
 
 #[test]
-fn storm_ack_ranges_a_million_holes_cost_a_bit_each_and_acks_stay_flat() {
+fn storm_ack_ranges_a_million_holes_cost_a_bit_each() {
     let options = Options {
         segment_bytes: 16 << 20,
         tail_bytes: 1 << 20,
@@ -39,24 +32,9 @@ fn storm_ack_ranges_a_million_holes_cost_a_bit_each_and_acks_stay_flat() {
     };
     let before = world.log.stats().cursor_bytes_written;
     let checkpoints = world.log.stats().checkpoints;
-    let mut costs = Vec::new();
-    let mut acked = 0;
-    for holes in [1_000, 100_000, HOLES] {
-        // The last thousand acks before each number of holes are timed, ten at a time.
-        let mut times = Vec::new();
-        while acked < holes {
-            let start = Instant::now();
-            for hole in acked..acked + 10 {
-                let range = [(at(2 * hole + 1), 1)];
-                world.log.ack_record(slot, SUB, AckDelta::Ranges(&range));
-            }
-            acked += 10;
-            if acked + 1_000 > holes {
-                times.push(start.elapsed().as_nanos() as u64 / 10);
-            }
-        }
-        times.sort_unstable();
-        costs.push(times[times.len() / 2]);
+    for hole in 0..HOLES {
+        let range = [(at(2 * hole + 1), 1)];
+        world.log.ack_record(slot, SUB, AckDelta::Ranges(&range));
     }
     world.log.commit_soon();
     world.settle();
@@ -68,24 +46,16 @@ fn storm_ack_ranges_a_million_holes_cost_a_bit_each_and_acks_stay_flat() {
     let store = world.log.store.as_mut().unwrap();
     store.start_checkpoint();
     let before = world.log.stats().cursor_bytes_written;
-    let start = Instant::now();
     world.settle();
-    let checkpoint_time = start.elapsed();
     assert!(world.log.stats().checkpoints > checkpoints);
     let checkpoint = world.log.stats().cursor_bytes_written - before;
 
     let disk = world.kill();
-    let start = Instant::now();
     let recovered = recover(&disk, &options).unwrap();
-    let recovery = start.elapsed();
     let (mut log, cursors) = (recovered.log, recovered.cursors);
-    let start = Instant::now();
     let slot = log.open_topic(crate::TopicKey(1), crate::Durability::Synced);
     log.open_sub(slot, SUB, None);
-    let open = start.elapsed();
-    let start = Instant::now();
     let state = log.cursor(slot, SUB).unwrap();
-    let listing = start.elapsed();
     let expected = (0..HOLES).map(|hole| (at(2 * hole + 1), 1));
     assert!(state.acked.iter().copied().eq(expected));
     assert_eq!(cursors, [state]);
@@ -96,18 +66,10 @@ fn storm_ack_ranges_a_million_holes_cost_a_bit_each_and_acks_stay_flat() {
         "  records        {:.2} bytes per ack",
         records as f64 / HOLES as f64
     );
-    println!("  checkpoint     {checkpoint} bytes in {checkpoint_time:?}");
-    println!("  recovery       {recovery:?}, open topic {open:?}, list of stretches {listing:?}");
-    println!("  ack            {costs:?} ns each at 1 k, 100 k, 1 M holes");
+    println!("  checkpoint     {checkpoint} bytes");
     assert!(memory as u64 <= 2 * HOLES / 8 + 64);
     assert!(records <= 10 * HOLES);
     assert!(checkpoint <= HOLES / 2);
-    // Wide: the build may be a debug one, and the machine busy.
-    assert!(recovery.as_secs() < 60 && open.as_secs() < 20);
-    assert!(
-        costs[2] < 10 * costs[0].max(100),
-        "acks are flat: {costs:?}"
-    );
 }
 
 #[test]

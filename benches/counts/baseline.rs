@@ -15,12 +15,12 @@ const BASELINE: &[(&str, u64)] = &[
     ("slots_push_pop_64b_1000", 74_122),
     ("priority_push_pop_1000", 133_032),
     ("priority_by_16_1000", 134_885),
-    ("publish_100", 25_351),
-    ("publish_dispatch_ack_1_x100", 253_385),
-    ("dispatch_100", 11_127),
-    ("ack_100", 38_260),
+    ("publish_100", 30_600),
+    ("publish_dispatch_ack_1_x100", 309_123),
+    ("dispatch_100", 9_438),
+    ("ack_100", 41_189),
     ("commit_1", 9_590),
-    ("commit_100", 85_105),
+    ("commit_100", 102_501),
     ("record_9_stages_1000", 307_116),
 ];
 

@@ -8,6 +8,7 @@ use crate::ack_set::AckSet;
 use crate::broker::{AckFlush, SubIndex};
 use crate::selector::Selector;
 use crate::subscription::Subscription;
+use crate::terminate::End;
 use crate::window::State;
 use crate::{Broker, ConsumerId, Reply, RequestError, RequestId};
 
@@ -189,8 +190,11 @@ impl Broker {
             }
             sub.new_acks.clear();
             sub.new_partial.clear();
+            let ended = state.end == End::Terminated;
             self.mark_trim(topic);
-            self.look_for_end(index);
+            if ended {
+                self.look_for_end(index);
+            }
         }
     }
 

@@ -291,7 +291,9 @@ impl Broker {
             &mut self.effects,
         );
         self.settle_flushes();
-        self.settle_seeks();
+        if !self.seeks.is_empty() {
+            self.settle_seeks();
+        }
     }
 
     fn settle_flushes(&mut self) {

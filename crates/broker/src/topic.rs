@@ -119,6 +119,7 @@ impl Broker {
                 SubKey(stored.key),
                 (index, slot),
                 first,
+                self.now.mono_ns,
             );
             sub.skipped_messages = 0;
             if let Some(cursor) = cursor {

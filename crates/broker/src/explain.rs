@@ -371,14 +371,14 @@ impl Broker {
         }
     }
 
-    /// The wall clock at a monotonic instant, as it stands now.
+    /// The wall clock at a monotonic instant, as it stands now, to the nearest millisecond.
     fn wall_ms_at(&self, mono_ns: u64) -> u64 {
         let now = self.now;
         match mono_ns.checked_sub(now.mono_ns) {
             Some(ahead_ns) => now.wall_ms.saturating_add(ahead_ns.div_ceil(1_000_000)),
             None => now
                 .wall_ms
-                .saturating_sub((now.mono_ns - mono_ns) / 1_000_000),
+                .saturating_sub((now.mono_ns - mono_ns + 500_000) / 1_000_000),
         }
     }
 }

@@ -64,6 +64,8 @@ pub struct Broker {
     /// In their order.
     pub(crate) seeks: Vec<SeekWait>,
     pub(crate) poisoned: Option<String>,
+    /// Since when, monotonic nanoseconds.
+    pub(crate) poisoned_ns: u64,
     pub(crate) next_serial: u32,
     pub(crate) next_key: u64,
     closing: bool,
@@ -108,6 +110,7 @@ impl Broker {
             flushes: Vec::new(),
             seeks: Vec::new(),
             poisoned: None,
+            poisoned_ns: 0,
             next_serial: 1,
             next_key: 1,
             closing: false,
@@ -281,6 +284,7 @@ impl Broker {
                         });
                     }
                     self.poisoned = Some(error.clone());
+                    self.poisoned_ns = self.now.mono_ns;
                     self.effects
                         .push_back(Effect::LogState(LogState::Poisoned(error)));
                 }
@@ -343,6 +347,7 @@ impl Broker {
             Request::Terminate { topic } => self.terminate(id, topic),
             Request::SetPolicy { topic, policy } => self.set_policy(id, topic, *policy),
             Request::Stats => Ok(Some(Reply::Stats(Box::new(self.stats())))),
+            Request::Explain { topic } => Ok(Some(Reply::Explain(self.explain(topic)))),
         };
         let reply = match answered {
             Ok(None) => return, // its metadata or its commit answers

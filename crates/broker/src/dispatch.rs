@@ -38,6 +38,7 @@ pub(crate) struct Candidate {
 /// What is left of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pass {
+    now_ns: u64,
     entries_left: u64,
     bytes_left: u64,
 }
@@ -71,7 +72,7 @@ impl Broker {
             .as_ref()
             .expect("it has a topic")
             .entries_per_turn();
-        let mut pass = Pass::new();
+        let mut pass = Pass::new(self.now.mono_ns);
         while let Some(candidate) = sub.next_candidate(self.log.ready_end(sub.slot)) {
             let Some((port, turn_left)) = sub.selector.pick(&mut self.consumers, entries_per_turn)
             else {
@@ -104,8 +105,9 @@ impl Broker {
 }
 
 impl Pass {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(now_ns: u64) -> Self {
         Self {
+            now_ns,
             entries_left: PASS_ENTRIES_MAX,
             bytes_left: PASS_BYTES_MAX,
         }
@@ -134,14 +136,17 @@ impl Pass {
         else {
             return match log.locate(sub.slot, candidate.ordinal) {
                 Place::Failed | Place::Gone => {
-                    sub.pass_over(candidate);
+                    sub.pass_over(candidate, self.now_ns);
                     Offered::Skipped
                 }
                 Place::Reading => Offered::Awaited,
-                Place::OnDisk | Place::Memory(..) => match sub.fetch(log, candidate, permits) {
-                    Fetch::NoBuffer => Offered::NoBuffer,
-                    _ => Offered::Awaited,
-                },
+                Place::OnDisk | Place::Memory(..) => {
+                    sub.awaits_ns.get_or_insert(self.now_ns);
+                    match sub.fetch(log, candidate, permits) {
+                        Fetch::NoBuffer => Offered::NoBuffer,
+                        _ => Offered::Awaited,
+                    }
+                }
             };
         };
         let budget = Budget::new(permits, Entries(wished), Bytes(self.bytes_left))
@@ -149,7 +154,7 @@ impl Pass {
         let taken = sub.take(candidate, (&block, first_slot, found), budget, port);
         let messages = Messages(u64::from(taken.messages));
         let entries = u64::from(taken.count);
-        debit(sub, consumer, messages);
+        debit(sub, consumer, messages, self.now_ns);
         consumer
             .average
             .observe(Messages(taken.whole_messages), Entries(entries));
@@ -279,7 +284,10 @@ impl Subscription {
     }
 
     /// A damaged entry is counted and passed over, never acked, at no cost (rule D6).
-    fn pass_over(&mut self, candidate: Candidate) {
+    fn pass_over(&mut self, candidate: Candidate, now_ns: u64) {
+        if self.damaged_entries == 0 {
+            self.damaged_ns = now_ns;
+        }
         self.damaged_entries += 1;
         self.window.set(candidate.ordinal, State::Damaged, 0);
         match candidate.state {

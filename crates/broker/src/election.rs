@@ -47,7 +47,17 @@ struct Member {
 #[derive(Clone, Copy, Debug)]
 struct Takeover {
     old: u32,
+    since_ns: u64,
     until_ns: u64,
+}
+
+/// A new active that waits for the former one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TakeoverWait {
+    pub(crate) old: u32,
+    pub(crate) new: u32,
+    pub(crate) since_ns: u64,
+    pub(crate) until_ns: u64,
 }
 
 /// What an attachment, an end or the time changed.
@@ -153,6 +163,18 @@ impl Election {
         self.active.filter(|_| self.takeover.is_none())
     }
 
+    /// Who waits for whom, if the active does.
+    #[must_use]
+    pub(crate) fn takeover(&self) -> Option<TakeoverWait> {
+        let (new, takeover) = self.active.zip(self.takeover)?;
+        Some(TakeoverWait {
+            old: takeover.old,
+            new,
+            since_ns: takeover.since_ns,
+            until_ns: takeover.until_ns,
+        })
+    }
+
     /// Whom to tell, before the new active's first message, whether it is active (rule D75).
     pub(crate) fn notices(&self, step: Step) -> impl Iterator<Item = (u32, bool)> {
         let told = move |slot| match step {
@@ -197,6 +219,7 @@ impl Election {
         // One that never started holds nothing; who is waited for stays the same, and so does the end.
         self.takeover.get_or_insert(Takeover {
             old: active,
+            since_ns: now_ns,
             until_ns: now_ns.saturating_add(self.takeover_ns),
         });
         self.change(Some(active), Some(slot))

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use pelton_flow::{Account, Granter};
 use pelton_storage::{Block, DiskDone, DiskOp, Durability, Position};
 
-use crate::Policy;
 use crate::keys::{AssignError, KeyRange};
+use crate::{Explanation, Policy};
 
 /// The time of one turn: one clock read, handed to everything the turn does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub struct ConsumerId {
 pub struct RequestId(pub u64);
 
 /// How the consumers of a subscription share its entries.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub enum SubscriptionKind {
     /// One consumer, position order.
     Exclusive,
@@ -56,6 +56,7 @@ pub enum SubscriptionKind {
     /// Any number of consumers, round robin among those with permits.
     Shared,
     /// Any number of consumers; entries of one key go to one of them, in order.
+    #[serde(rename = "Key_Shared")]
     KeyShared,
 }
 
@@ -306,6 +307,11 @@ pub enum Request {
     },
     /// Counts of every topic and subscription.
     Stats,
+    /// Why subscriptions and consumers get nothing, of one topic or of all (rule D144).
+    Explain {
+        /// From [`Reply::Topic`].
+        topic: Option<TopicId>,
+    },
 }
 
 /// A consumer to attach.
@@ -364,6 +370,8 @@ pub enum Reply {
     },
     /// Statistics.
     Stats(Box<BrokerStats>),
+    /// Every subscription that is not moving, or of which a consumer is not.
+    Explain(Vec<Explanation>),
 }
 
 /// Why a request was refused. Nothing was changed.

@@ -2,13 +2,13 @@
 
 use pelton_storage::{Log, TopicSlot};
 
-use crate::Broker;
 use crate::broker::SubIndex;
 use crate::dispatch::{Candidate, Offered, Pass};
 use crate::keys::{KeyOrder, look_ahead_limit};
 use crate::selector::{PASS_ENTRIES_MAX, Selector};
 use crate::subscription::{Consumer, Subscription};
 use crate::window::State;
+use crate::{Broker, Policy};
 
 /// Unread entries that one pass looks at: those of keys that may not go now are put aside.
 const LOOKED_AT_MAX: u64 = 4 * PASS_ENTRIES_MAX;
@@ -27,6 +27,16 @@ fn fold(hash: u64) -> u16 {
     (hash as u16).max(1)
 }
 
+/// Entries that may be put aside before unread ones have to wait (rule D90).
+pub(crate) fn look_ahead_of(sub: &Subscription, policy: &Policy) -> u64 {
+    look_ahead_limit(
+        sub.consumers.len() as u64,
+        policy.key_shared_look_ahead_msg_in_replay_threshold_per_consumer,
+        policy.key_shared_look_ahead_msg_in_replay_threshold_per_subscription,
+        policy.max_unacked_messages_per_subscription,
+    )
+}
+
 impl Broker {
     /// What waits and may go, lowest first; then unread entries, as far as looking ahead is allowed.
     pub(crate) fn pass_by_key(&mut self, index: SubIndex) {
@@ -36,15 +46,9 @@ impl Broker {
         let topic = self.topics[sub.topic as usize]
             .as_ref()
             .expect("it has a topic");
-        let policy = &topic.policy;
-        let look_ahead = look_ahead_limit(
-            sub.consumers.len() as u64,
-            policy.key_shared_look_ahead_msg_in_replay_threshold_per_consumer,
-            policy.key_shared_look_ahead_msg_in_replay_threshold_per_subscription,
-            policy.max_unacked_messages_per_subscription,
-        );
+        let look_ahead = look_ahead_of(sub, &topic.policy);
         let ready_end = self.log.ready_end(sub.slot);
-        let mut pass = Pass::new();
+        let mut pass = Pass::new(self.now.mono_ns);
         let mut looked_at = 0;
         loop {
             if pass.is_over() || looked_at == LOOKED_AT_MAX {

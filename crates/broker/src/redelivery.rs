@@ -113,6 +113,9 @@ impl Broker {
         if delay_ns == 0 {
             sub.owe(&self.log, ordinal);
         } else {
+            if sub.delays.entries() == 0 {
+                sub.delayed_ns = now_ns;
+            }
             sub.owe_later(&self.log, ordinal);
             self.arm(index);
         }

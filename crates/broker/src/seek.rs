@@ -75,8 +75,10 @@ impl Broker {
             return Ok(Some(Reply::Done));
         }
         let ticket = self.record_seek(index, slot, &start);
+        let now_ns = self.now.mono_ns;
         let sub = self.sub_mut(index);
         sub.seeks += 1;
+        sub.seek_ns = now_ns;
         sub.sought = sub.sought.min(start.ordinal);
         sub.ack_ticket = Some(ticket);
         let key = sub.key;
@@ -147,11 +149,12 @@ impl Broker {
     /// Every attachment of the subscription ends, its permits with it, and its port gets a new one
     /// that was granted nothing (rule D14).
     fn begin_attachments_again(&mut self, index: SubIndex) {
+        let now_ns = self.now.mono_ns;
         for slot in self.sub(index).consumers.clone() {
             let serial = self.serial();
             let (granter, account) = Granter::pair();
             let consumer = self.consumers[slot as usize].as_mut().expect("attached");
-            let ended = consumer.begin_again(serial, account);
+            let ended = consumer.begin_again(serial, account, now_ns);
             self.effects.push_back(Effect::Reset {
                 consumer: ConsumerId {
                     slot,

@@ -47,6 +47,8 @@ pub(crate) struct Subscription {
     pub(crate) redeliveries: BTreeMap<u64, Redelivery>,
     /// Entries in [`State::Delayed`], by the monotonic nanosecond at which they are owed again.
     pub(crate) delays: Timers,
+    /// Since when there is any, monotonic nanoseconds.
+    pub(crate) delayed_ns: u64,
     /// When the broker will look at `delays`; `u64::MAX` if not at all.
     pub(crate) armed_ns: u64,
     /// Port slots of the consumers, in order of arrival.
@@ -65,9 +67,18 @@ pub(crate) struct Subscription {
     /// Messages of the topic that are no backlog of this subscription and were not acked in this run:
     /// they came before it, were passed over, or were acked earlier. A seek back makes it less than 0.
     pub(crate) skipped_messages: i64,
+    /// Monotonic nanoseconds: of the last hand-over, or of its beginning; since when it has no
+    /// consumer, and since when the last seek is on its way.
+    pub(crate) moved_ns: u64,
+    pub(crate) alone_ns: u64,
+    pub(crate) seek_ns: u64,
+    /// Since when the next entry is to be read.
+    pub(crate) awaits_ns: Option<u64>,
     pub(crate) jumped_messages: u64,
     pub(crate) dropped_messages: u64,
     pub(crate) damaged_entries: u64,
+    /// Since when there is any.
+    pub(crate) damaged_ns: u64,
     /// Acked since the last record, behind the floor: (first ordinal, entries).
     pub(crate) new_acks: Vec<(u64, u64)>,
     /// Acked in part since the last record.
@@ -98,6 +109,8 @@ pub(crate) struct Consumer {
     pub(crate) at_end: bool,
     pub(crate) unacked: u64,
     pub(crate) average: Average,
+    /// When it got the last entry, or attached; monotonic nanoseconds.
+    pub(crate) moved_ns: u64,
 }
 
 impl Consumer {
@@ -107,6 +120,7 @@ impl Consumer {
         name: String,
         priority_level: i32,
         account: Account,
+        now_ns: u64,
     ) -> Self {
         Self {
             serial,
@@ -121,12 +135,13 @@ impl Consumer {
             at_end: false,
             unacked: 0,
             average: Average::default(),
+            moved_ns: now_ns,
         }
     }
 
     /// A seek ends the attachment, which goes on in the same port as a new one. Returns the serial
     /// it had.
-    pub(crate) fn begin_again(&mut self, serial: u32, account: Account) -> u32 {
+    pub(crate) fn begin_again(&mut self, serial: u32, account: Account, now_ns: u64) -> u32 {
         let _revoked = self.account.revoke();
         self.account = account;
         self.parked = false;
@@ -134,6 +149,7 @@ impl Consumer {
         self.at_end = false;
         self.unacked = 0;
         self.average = Average::default();
+        self.moved_ns = now_ns;
         std::mem::replace(&mut self.serial, serial)
     }
 
@@ -167,6 +183,7 @@ impl Subscription {
         key: SubKey,
         (topic, slot): (u32, TopicSlot),
         floor: u64,
+        now_ns: u64,
     ) -> Self {
         Self {
             name: name.into(),
@@ -184,6 +201,7 @@ impl Subscription {
             partial: BTreeMap::new(),
             redeliveries: BTreeMap::new(),
             delays: Timers::default(),
+            delayed_ns: 0,
             armed_ns: u64::MAX,
             consumers: Vec::new(),
             selector: Selector::Shared(Rotation::default()),
@@ -194,9 +212,14 @@ impl Subscription {
             delivered_messages: 0,
             acked_messages: 0,
             skipped_messages: 0,
+            moved_ns: now_ns,
+            alone_ns: now_ns,
+            seek_ns: 0,
+            awaits_ns: None,
             jumped_messages: 0,
             dropped_messages: 0,
             damaged_entries: 0,
+            damaged_ns: 0,
             new_acks: Vec::new(),
             new_partial: Vec::new(),
             ranges: Vec::new(),
@@ -343,7 +366,8 @@ impl Broker {
             Durability::NonPersistent => self.log.end(slot),
             _ => self.start_of(slot, &initial.into()).ordinal,
         };
-        let mut sub = Subscription::new(name.to_owned(), key, (topic.0, slot), floor);
+        let now_ns = self.now.mono_ns;
+        let mut sub = Subscription::new(name.to_owned(), key, (topic.0, slot), floor, now_ns);
         let backlog = self.log.backlog_messages(slot, floor);
         sub.skipped_messages = messages.saturating_sub(backlog).cast_signed();
         sub.durable = durable;
@@ -379,7 +403,8 @@ impl Broker {
             })?;
         let caps = Caps::new(asked.kind, &topic.policy);
         let name = asked.consumer.clone();
-        let consumer = Consumer::new(serial, index, name, asked.priority_level, asked.account);
+        let (level, account) = (asked.priority_level, asked.account);
+        let consumer = Consumer::new(serial, index, name, level, account, self.now.mono_ns);
         put(&mut self.consumers, slot, consumer);
         sub.consumers.push(slot);
         sub.waits_until_ns = None;
@@ -399,6 +424,9 @@ impl Broker {
         let came_back = consumer.came_back();
         let sub = self.subs[index.0 as usize].as_mut().expect("attached");
         sub.consumers.retain(|&slot| slot != id.slot);
+        if sub.consumers.is_empty() {
+            sub.alone_ns = self.now.mono_ns;
+        }
         if let Some(consumer) = self.consumers[id.slot as usize].as_mut() {
             sub.selector.remove(id.slot, consumer);
         }

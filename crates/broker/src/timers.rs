@@ -22,6 +22,11 @@ impl Timers {
         self.queue.remove(&(due_ns, ordinal))
     }
 
+    /// How many are armed.
+    pub(crate) fn entries(&self) -> u64 {
+        self.queue.len() as u64
+    }
+
     /// When the first one is due.
     #[must_use]
     pub(crate) fn next_due_ns(&self) -> Option<u64> {

@@ -12,7 +12,7 @@ use crate::subscription::Subscription;
 use crate::terminate::End;
 use crate::unacked::Caps;
 use crate::{
-    Broker, Effect, Handled, MESSAGES_PER_ENTRY_MAX, MetaDone, Outcome, Policy, ProducerId,
+    Broker, Effect, Handled, MESSAGES_PER_ENTRY_MAX, MetaDone, Now, Outcome, Policy, ProducerId,
     Publish, Receipts, Refusal, Reply, RequestError, RequestId, RestoreError, TopicId, TopicRecord,
 };
 
@@ -59,7 +59,7 @@ impl Topic {
 }
 
 impl Broker {
-    /// Takes over the metadata of this shard and the cursors that its log recovered.
+    /// Takes over the metadata of this shard and the cursors that its log recovered, at `now`.
     ///
     /// # Errors
     /// A record that cannot be read; nothing was changed on disk.
@@ -67,7 +67,9 @@ impl Broker {
         &mut self,
         records: &[(String, Vec<u8>)],
         cursors: &[CursorState],
+        now: Now,
     ) -> Result<(), RestoreError> {
+        self.now = now;
         let next_key = format!("{NEXT_KEY_PREFIX}{}", self.options.shard);
         // A cursor may be in the log although the metadata that was to name it was lost with a crash:
         // its id must not become another subscription's.
@@ -119,6 +121,7 @@ impl Broker {
                 SubKey(stored.key),
                 (index, slot),
                 first,
+                self.now.mono_ns,
             );
             sub.skipped_messages = 0;
             if let Some(cursor) = cursor {

@@ -2,13 +2,21 @@
 
 use pelton_flow::Messages;
 
+use crate::explain::{CapScope, Why};
 use crate::selector::Selector;
 use crate::subscription::{Consumer, Subscription};
 use crate::{Policy, SubscriptionKind};
 
 /// One delivery is debited everywhere at once: permits, unacked and counters move by the same P.
 #[inline]
-pub(crate) fn debit(sub: &mut Subscription, consumer: &mut Consumer, messages: Messages) {
+pub(crate) fn debit(
+    sub: &mut Subscription,
+    consumer: &mut Consumer,
+    messages: Messages,
+    now_ns: u64,
+) {
+    (sub.moved_ns, consumer.moved_ns) = (now_ns, now_ns);
+    sub.awaits_ns = None;
     consumer.account.spend(messages);
     consumer.unacked += messages.0;
     sub.unacked += messages.0;
@@ -121,6 +129,17 @@ impl Caps {
         }
     }
 
+    /// Why a consumer at its cap gets nothing.
+    pub(crate) fn why_consumer(&self, name: &str, unacked: u64) -> Why {
+        self.consumer
+            .why(CapScope::Consumer(name.to_owned()), unacked)
+    }
+
+    /// Why a subscription at its cap gets nothing that was never sent.
+    pub(crate) fn why_subscription(&self, unacked: u64) -> Why {
+        self.subscription.why(CapScope::Subscription, unacked)
+    }
+
     /// Messages that one consumer may still get.
     #[inline]
     pub(crate) fn headroom(&self, consumer_unacked: u64, sub_unacked: u64) -> i64 {
@@ -141,6 +160,15 @@ impl Cap {
         Self {
             limit,
             resume_at: (limit as f64 * ratio.clamp(0.0, 1.0)).floor() as u64,
+        }
+    }
+
+    fn why(&self, scope: CapScope, unacked: u64) -> Why {
+        Why::UnackedCap {
+            scope,
+            unacked,
+            limit: self.limit,
+            resume_at: self.resume_at,
         }
     }
 

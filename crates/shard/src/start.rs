@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pelton_broker::storage::{
     Log, Options as LogOptions, Recovered, Repair, SegmentId, SegmentInfo,
 };
-use pelton_broker::{Broker, Options as BrokerOptions};
+use pelton_broker::{Broker, Now, Options as BrokerOptions};
 use pelton_rings::PriorityReceiver;
 use pelton_sys::{
     Access, Clock, Disk, DiskPlan, FileId, Poller, SegmentFile, SpinVerdict, drop_page_cache, pin,
@@ -68,6 +68,7 @@ pub(crate) fn build(seed: Seed, resources: &Resources) -> Result<Shard, OpenErro
         shard: index,
         durable: seed.dir.is_some(),
     };
+    let mut wall = Wall::new(&seed.clock);
     let (broker, disk) = match (&seed.dir, &seed.disk, &resources.kv, &resources.pool) {
         (Some(dir), Some(plan), Some(kv), Some(pool)) => {
             let dir = shard_dir(dir, index);
@@ -81,8 +82,11 @@ pub(crate) fn build(seed: Seed, resources: &Resources) -> Result<Shard, OpenErro
             let mut disk = Disk::open(plan, pool, &poller.notifier()).map_err(start)?;
             notes.push(format!("shard {index}: {}", disk.report()));
             open_segments(&mut disk, &dir)?;
+            let mono_ns = seed.clock.now_ns();
+            let wall_ms = wall.at(mono_ns, &seed.clock);
+            let now = Now { mono_ns, wall_ms };
             let mut broker = Broker::new(log, options);
-            broker.restore(&seed.records, &cursors)?;
+            broker.restore(&seed.records, &cursors, now)?;
             (broker, DiskSide::new(disk, dir, kv.clone()))
         }
         _ => (
@@ -91,7 +95,7 @@ pub(crate) fn build(seed: Seed, resources: &Resources) -> Result<Shard, OpenErro
         ),
     };
     Ok(Shard {
-        wall: Wall::new(&seed.clock),
+        wall,
         inbox: Inbox::new(Arc::clone(&seed.shared), seed.lanes, seed.peers),
         shared: seed.shared,
         routes: seed.routes,

@@ -318,7 +318,7 @@ impl Wall {
         }
     }
 
-    fn at(&mut self, mono_ns: u64, clock: &Clock) -> u64 {
+    pub(crate) fn at(&mut self, mono_ns: u64, clock: &Clock) -> u64 {
         let since_ns = mono_ns.saturating_sub(self.read_at_ns);
         if since_ns < WALL_CLOCK_EVERY_NS {
             return self.wall_ms + since_ns / 1_000_000;

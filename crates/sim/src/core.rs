@@ -101,6 +101,7 @@ impl Core {
         options: &LogOptions,
         disk: &mut Disk,
         records: &[(String, Vec<u8>)],
+        now: Now,
     ) -> Result<Opened, String> {
         let first = recover(options, disk)?;
         for repair in &first.repairs {
@@ -120,7 +121,7 @@ impl Core {
             durable: true,
         };
         let mut broker = Broker::new(again.log, options);
-        let restored = broker.restore(records, &again.cursors);
+        let restored = broker.restore(records, &again.cursors, now);
         restored.map_err(|error| error.to_string())?;
         let core = Core { broker, shard };
         Ok(Opened { core, found, clean })

@@ -134,7 +134,7 @@ impl World {
         mut disk: Disk,
         options: LogOptions,
     ) -> Result<(Shard, Vec<crate::core::Found>, bool), Violation> {
-        let opened = Core::open(at, &options, &mut disk, &self.meta.records());
+        let opened = Core::open(at, &options, &mut disk, &self.meta.records(), self.now);
         let opened = opened.map_err(|what| Violation {
             rule: "recovery",
             what,

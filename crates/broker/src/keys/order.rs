@@ -92,6 +92,8 @@ pub struct Draining {
     pub owner: Option<u32>,
     /// Messages held.
     pub left: u64,
+    /// Entries that wait for it.
+    pub waiting: u32,
     /// Entries that were kept back by it.
     pub refused: u32,
 }
@@ -369,6 +371,7 @@ impl KeyOrder {
                 holder: state.holder,
                 owner: state.owner,
                 left: state.pending,
+                waiting: state.waiting,
                 refused: state.refused,
             })
         };
@@ -382,6 +385,12 @@ impl KeyOrder {
         let in_replay = self.busy().filter(|state| state.replay > 0);
         let hottest = in_replay.max_by_key(|state| (state.replay, std::cmp::Reverse(state.hash)));
         hottest.map(|state| (state.hash, state.replay))
+    }
+
+    /// The hashes with waiting entries that nobody owns; looks at every busy hash.
+    pub fn without_owner(&self) -> impl Iterator<Item = u16> {
+        let waits = |state: &&HashState| state.waiting > 0 && state.owner.is_none();
+        self.busy().filter(waits).map(|state| state.hash)
     }
 
     /// Who holds entries of `hash`, and how many messages.
@@ -526,7 +535,9 @@ impl KeyOrder {
         }
     }
 
-    fn first_ready(&self, owner: u32) -> Option<u64> {
+    /// The lowest entry of its own that may go as soon as a consumer is eligible.
+    #[must_use]
+    pub fn first_ready(&self, owner: u32) -> Option<u64> {
         let all = (owner, 0, 0)..=(owner, u64::MAX, u16::MAX);
         self.ready.range(all).next().map(|&(_, ordinal, _)| ordinal)
     }

@@ -15,6 +15,8 @@ pub(super) struct FakeDisk {
     meta: BTreeMap<String, Vec<u8>>,
     /// Syncs and commits stay in flight.
     pub(super) holds_syncs: bool,
+    /// Reads stay in flight.
+    pub(super) holds_reads: bool,
     held: Vec<DiskDone>,
     done: VecDeque<Event<'static>>,
 }
@@ -54,6 +56,15 @@ impl FakeDisk {
         Log::recover(options, &segments, &mut read).expect("nothing was damaged")
     }
 
+    /// Spoils every place where `bytes` are stored.
+    pub(super) fn spoil(&mut self, bytes: &[u8]) {
+        for file in self.files.values_mut() {
+            let places = 0..=file.len() - bytes.len();
+            let found: Vec<_> = places.filter(|&at| file[at..].starts_with(bytes)).collect();
+            found.into_iter().for_each(|at| file[at] ^= 0xFF);
+        }
+    }
+
     pub(super) fn records(&self) -> Vec<(String, Vec<u8>)> {
         self.meta
             .iter()
@@ -84,6 +95,7 @@ impl FakeDisk {
             result: Ok(0),
             buffer: None,
         };
+        let reads = matches!(op.kind, DiskOpKind::Read { .. });
         let proves = matches!(op.kind, DiskOpKind::Commit { .. } | DiskOpKind::Sync { .. });
         match op.kind {
             DiskOpKind::Write {
@@ -138,15 +150,15 @@ impl FakeDisk {
             }
             DiskOpKind::Sync { .. } | DiskOpKind::Forget { .. } => {}
         }
-        if proves && self.holds_syncs {
+        if proves && self.holds_syncs || reads && self.holds_reads {
             return self.held.push(done);
         }
         self.done.push_back(Event::Disk(done));
     }
 
-    /// What was held back ends, well or badly; later syncs are not held.
+    /// What was held back ends, well or badly; what comes later is not held.
     pub(super) fn let_go(&mut self, well: bool) {
-        self.holds_syncs = false;
+        (self.holds_syncs, self.holds_reads) = (false, false);
         for mut done in self.held.drain(..) {
             if !well {
                 let text = "sync of a test failed".to_owned();

@@ -109,7 +109,7 @@ fn the_id_of_a_cursor_whose_metadata_was_lost_is_not_given_out_again() {
         acked: Vec::new(),
         partial: Vec::new(),
     };
-    broker.restore(&[], &[orphan]).unwrap();
+    broker.restore(&[], &[orphan], Now::default()).unwrap();
     let topic = open_topic(&mut broker);
     subscribe(&mut broker, topic, 0);
     let (_, ops) = take(&mut broker);

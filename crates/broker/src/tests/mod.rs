@@ -9,6 +9,7 @@ use crate::{ConsumerId, Event, Outcome, Request, RequestError, SubscriptionKind}
 
 mod disk;
 mod ends;
+mod explain;
 mod found;
 mod kinds;
 mod positions;

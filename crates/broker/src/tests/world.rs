@@ -9,7 +9,7 @@ use super::disk::FakeDisk;
 use crate::{
     Broker, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, Now, Options, Policy,
     ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId, Subscribe,
-    SubscriptionKind, SubscriptionStats, TopicId,
+    SubscriptionKind, SubscriptionStats, TopicId, Why,
 };
 
 /// How a consumer attaches.
@@ -34,6 +34,12 @@ impl Default for Wish {
         }
     }
 }
+
+/// When a world begins.
+pub(super) const START: Now = Now {
+    mono_ns: 1,
+    wall_ms: 1,
+};
 
 pub(super) struct World {
     pub(super) broker: Broker,
@@ -89,7 +95,7 @@ impl World {
         };
         let mut broker = Broker::new(recovered.log, options);
         broker
-            .restore(&disk.records(), &recovered.cursors)
+            .restore(&disk.records(), &recovered.cursors, START)
             .expect("the records are good");
         World::of(broker, disk, durability)
     }
@@ -98,10 +104,7 @@ impl World {
         let mut world = World {
             broker,
             disk,
-            now: Now {
-                mono_ns: 1,
-                wall_ms: 1,
-            },
+            now: START,
             topic: TopicId(0),
             producer: ProducerId { slot: 0, serial: 0 },
             sequence: 0,
@@ -323,6 +326,27 @@ impl World {
             panic!("no stats")
         };
         stats.topics[0].subscriptions.remove(0)
+    }
+
+    /// Why the first subscription, or a consumer of it, is not moving: since when, and what.
+    pub(super) fn why(&mut self) -> Vec<(u64, Why)> {
+        let topic = Some(self.topic);
+        let Ok(Reply::Explain(mut all)) = self.ask(Request::Explain { topic }) else {
+            panic!("no explanation")
+        };
+        let reasons = all.drain(..).next().map_or(Vec::new(), |one| one.reasons);
+        reasons
+            .into_iter()
+            .map(|reason| (reason.since_unix_ms, reason.why))
+            .collect()
+    }
+
+    /// Both clocks go on, to this Unix millisecond, and nothing is due meanwhile.
+    pub(super) fn at_ms(&mut self, wall_ms: u64) {
+        self.now = Now {
+            mono_ns: wall_ms * 1_000_000,
+            wall_ms,
+        };
     }
 
     pub(super) fn permits(&mut self, name: &str) -> i64 {

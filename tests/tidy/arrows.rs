@@ -7,10 +7,16 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 use crate::{expect_none, root};
 
 /// An arrow that is not here does not exist. Leaves stand at the end.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     (
         "pelton-server",
-        &["pelton", "pelton-shard", "pelton-load", "pelton-metrics"],
+        &[
+            "pelton",
+            "pelton-shard",
+            "pelton-load",
+            "pelton-balance",
+            "pelton-metrics",
+        ],
     ),
     ("pelton-load", &["pelton", "pelton-metrics"]),
     ("pelton", &["pelton-shard"]),
@@ -31,6 +37,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("pelton-sys", &[]),
     ("pelton-flow", &[]),
     ("pelton-storage", &[]),
+    ("pelton-balance", &[]),
     ("pelton-metrics", &[]),
 ];
 
@@ -58,7 +65,7 @@ const NOT_IN_CORE: [&str; 10] = [
 ];
 
 /// The crates that are pure: events and `now` in, effects out.
-pub(crate) const CORE: [&str; 4] = ["broker", "storage", "flow", "metrics"];
+pub(crate) const CORE: [&str; 5] = ["broker", "storage", "flow", "balance", "metrics"];
 
 fn metadata() -> Metadata {
     // Offline and without resolving: what the manifests say is all that is asked.

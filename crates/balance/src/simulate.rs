@@ -51,10 +51,9 @@ pub struct RoundRow {
 impl Run {
     /// All moves with their rounds.
     pub fn moves(&self) -> impl Iterator<Item = (Round, &Move)> {
-        let moves = |row: &'_ RoundRow| row.round;
         self.rounds
             .iter()
-            .flat_map(move |row| row.moves.iter().map(move |m| (moves(row), m)))
+            .flat_map(|row| row.moves.iter().map(|moved| (row.round, moved)))
     }
 
     /// Load that was moved, each time it was moved.
@@ -98,6 +97,12 @@ impl RoundRow {
     #[must_use]
     pub fn points(&self) -> f64 {
         total(self.moves.iter().map(|moved| moved.reason.load))
+    }
+
+    /// Distance between the highest and the lowest shard before the moves.
+    #[must_use]
+    pub fn gap_before(&self) -> f64 {
+        gap(&self.loads)
     }
 
     /// Distance between the highest and the lowest shard after the moves.

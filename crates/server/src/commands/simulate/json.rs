@@ -26,7 +26,7 @@ pub(super) fn json(played: &Played) -> String {
     if let Some(worked) = &played.worked {
         object["worked_example"] = worked.half_gap.iter().map(fluid).collect();
     }
-    format!("{object:#}\n")
+    format!("{object}\n")
 }
 
 fn run((strategy, run): &(String, Run)) -> Value {

@@ -79,16 +79,13 @@ pub fn plan(reports: &[Report], round: Round, policy: &Policy, state: &mut State
         "one report per shard, in ascending order of shards"
     );
     state.not_before.retain(|_, not_before| *not_before > round);
-    state.adopt(reports, policy);
     let State {
-        counting: Some(Counting { planner, .. }),
+        counting,
         running,
         not_before,
-    } = state
-    else {
-        unreachable!("counters were adopted in the line above");
-    };
-    let fresh = |&shard: &usize| reports[shard].as_of + policy.stale_rounds >= round;
+    } = state;
+    let planner = Counting::planner(counting, reports, policy);
+    let fresh = |&shard: &usize| reports[shard].as_of.saturating_add(policy.stale_rounds) >= round;
     let shards: Vec<usize> = (0..reports.len()).filter(fresh).collect();
     let mut plan = Plan::default();
     if shards.is_empty() {

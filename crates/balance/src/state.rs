@@ -54,7 +54,8 @@ impl State {
                     return;
                 };
                 let grace = counting.policy.grace_rounds;
-                self.not_before.insert(ended.unit, round + 1 + grace);
+                self.not_before
+                    .insert(ended.unit, (round + 1).saturating_add(grace));
                 counting.moved(ended, round);
             }
             Outcome::Aborted => self.forbid(ended.unit, round + ABORT_BLOCK_ROUNDS),
@@ -79,23 +80,27 @@ impl State {
     pub fn running(&self) -> &[Move] {
         &self.running
     }
-
-    /// Makes the counters fit this policy and these shards.
-    pub(crate) fn adopt(&mut self, reports: &[Report], policy: &Policy) -> &mut Counting {
-        let members = || reports.iter().map(|report| report.shard);
-        let counting = self.counting.take();
-        let fits =
-            |old: &Counting| old.policy == *policy && old.members.iter().copied().eq(members());
-        let counting = counting.filter(fits).unwrap_or_else(|| Counting {
-            policy: policy.clone(),
-            members: members().collect(),
-            planner: Planner::new(policy, reports.len()),
-        });
-        self.counting.insert(counting)
-    }
 }
 
 impl Counting {
+    /// The planner for this policy and these shards: the old one if it fits, else one whose
+    /// counters are at zero.
+    pub(crate) fn planner<'a>(
+        counting: &'a mut Option<Self>,
+        reports: &[Report],
+        policy: &Policy,
+    ) -> &'a mut Planner {
+        let members = || reports.iter().map(|report| report.shard);
+        let fits = |old: &Self| old.policy == *policy && old.members.iter().copied().eq(members());
+        let new = || Self {
+            policy: policy.clone(),
+            members: members().collect(),
+            planner: Planner::new(policy, reports.len()),
+        };
+        let fitting = counting.take().filter(fits);
+        &mut counting.insert(fitting.unwrap_or_else(new)).planner
+    }
+
     fn moved(&mut self, done: &Move, round: Round) {
         let place = |shard| self.members.binary_search(&shard).ok();
         if let (Some(from), Some(to)) = (place(done.from), place(done.to)) {

@@ -264,11 +264,17 @@ fn history_is_late_and_then_does_not_believe_the_repair() {
     assert_eq!(expected.len(), 5);
     for expected in expected {
         let gap = number(&expected["gap"]);
-        let (rounds_to_trigger, rounds_still_accused) = history_delay(gap);
+        let delay = history_delay(gap).expect("more than 20 apart");
+        let (rounds_to_trigger, rounds_still_accused) = delay;
         let found = json!({"gap": gap, "rounds_to_trigger": rounds_to_trigger,
             "rounds_still_accused": rounds_still_accused});
         assert_close(&found, expected, "history_delay");
     }
+    assert_eq!(
+        history_delay(20.0),
+        None,
+        "20 is reached, but never by an average"
+    );
 }
 
 /// A strategy with one parameter set to what a decision says.

@@ -125,7 +125,7 @@ impl Cluster {
                 first_round,
                 rounds,
             } => {
-                let on = (*first_round..first_round + rounds).contains(&round);
+                let on = (*first_round..first_round.saturating_add(*rounds)).contains(&round);
                 let spiking = self.units.iter_mut().filter(|u| u.first_home == *shard);
                 spiking.for_each(|unit| unit.factor = if on { *factor } else { 1.0 });
             }

@@ -63,10 +63,13 @@ pub fn run_fluid(amount: Amount, mut loads: [f64; 2], rounds: Round) -> Vec<Flui
     (1..=rounds).map(&mut step).collect()
 }
 
-/// Two shards whose loads are `gap` points apart, more than twice the margin of 10: rounds until
-/// their scores are apart enough to act, and rounds for which a perfect repair is not believed.
+/// Two shards whose loads are `gap` points apart: rounds until their scores are apart enough to act,
+/// and rounds for which a perfect repair is not believed. None if a gap is never enough, as up to 20.
 #[must_use]
-pub fn history_delay(gap: f64) -> (Round, Round) {
+pub fn history_delay(gap: f64) -> Option<(Round, Round)> {
+    if gap.is_nan() || gap <= 2.0 * MARGIN {
+        return None;
+    }
     let limit = 2.0 * MARGIN - EPSILON;
     let (mut rise, mut score) = (0, 0.0);
     while score < limit {
@@ -78,5 +81,5 @@ pub fn history_delay(gap: f64) -> (Round, Round) {
         score *= HISTORY;
         accused += 1;
     }
-    (rise, accused)
+    Some((rise, accused))
 }

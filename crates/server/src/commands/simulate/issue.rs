@@ -47,15 +47,21 @@ impl Worked {
             );
             loads = round.loads;
         }
-        let (rise, accused) = history_delay(START[0] - START[1]);
-        let _ = write!(
+        let _ = writeln!(
             out,
-            "\n{}\nWith what `threshold` gives instead: {}\nA history sees a new gap of 80 after {rise} \
-             rounds, and holds it against a shard for {accused} more after a perfect repair.\n\
-             \nJudged by the load of now instead, in units of 1:\n",
+            "\n{}\nWith what `threshold` gives instead: {}",
             outcome(&self.half_gap),
             outcome(&self.share)
         );
+        let gap = START[0] - START[1];
+        if let Some((rise, accused)) = history_delay(gap) {
+            let _ = writeln!(
+                out,
+                "A history sees a new gap of {gap} after {rise} rounds, and holds it against a shard \
+                 for {accused} more after a perfect repair."
+            );
+        }
+        out.push_str("\nJudged by the load of now instead, in units of 1:\n");
         for (strategy, run) in runs {
             let acts = run.acting_rounds().count();
             let _ = writeln!(

@@ -476,9 +476,36 @@ fn an_aborted_move_waits_8_rounds_and_a_dropped_one_none() {
 }
 
 #[test]
+fn every_strategy_leaves_a_unit_alone_that_is_under_way() {
+    let (policy, mut state) = (policy("avg"), State::default());
+    let mut acts = Vec::new();
+    for round in 1..=4 {
+        let moves = plan(&apart(round), round, &policy, &mut state).moves;
+        acts.extend((!moves.is_empty()).then_some((round, moves)));
+    }
+    let [(2, first), (4, second)] = &acts[..] else {
+        panic!("two hits and two hits: {acts:?}");
+    };
+    assert!(
+        second
+            .iter()
+            .all(|m| first.iter().all(|old| old.unit != m.unit))
+    );
+}
+
+#[test]
 fn another_policy_starts_the_counters_over_and_leaves_the_grace() {
-    let (first, mut second) = (policy("pair-fill"), policy("pair-fill"));
-    second.move_cost = 0.5;
+    let first = policy("pair-fill");
+    let second = Policy::new(Strategy::PairFill(PairFillParams {
+        hits_low: 9,
+        ..PairFillParams::default()
+    }));
+    // One hit under each is not two.
+    let mut state = State::default();
+    assert_eq!(plan(&apart(1), 1, &first, &mut state).moves, []);
+    assert_eq!(plan(&apart(2), 2, &second, &mut state).moves, []);
+    assert_ne!(plan(&apart(3), 3, &second, &mut state).moves, []);
+
     let (mut state, moves) = planned(&first);
     moves.iter().for_each(|m| state.finish(m, 2, Outcome::Done));
     assert_eq!(plan(&apart(3), 3, &second, &mut state).moves, []);
@@ -489,6 +516,39 @@ fn another_policy_starts_the_counters_over_and_leaves_the_grace() {
             .iter()
             .all(|m| moves.iter().all(|old| old.unit != m.unit))
     );
+}
+
+#[test]
+fn a_report_of_8_rounds_ago_still_counts_and_one_of_9_does_not() {
+    for (age, live) in [(8, true), (9, false)] {
+        let (policy, mut state) = (policy("pair-fill"), State::default());
+        let mut acted = false;
+        for round in 11..=12 {
+            let mut reports = apart(round);
+            reports[1].as_of = round - age;
+            acted |= !plan(&reports, round, &policy, &mut state).moves.is_empty();
+        }
+        assert_eq!(acted, live, "{age} rounds");
+    }
+}
+
+#[test]
+fn where_a_move_costs_a_shard_must_be_further_over_the_mean_to_give() {
+    // Shard 2 is 2.5 over the mean: enough where moves are free.
+    let shards = [80.0, 20.0, 52.0, 46.0];
+    for (policy, gives) in [
+        (policy("pair-fill"), true),
+        (Policy::between_machines(Strategy::default()), false),
+    ] {
+        let mut state = State::default();
+        assert_eq!(
+            plan(&shards_of(&shards, 1, 0), 1, &policy, &mut state).moves,
+            []
+        );
+        let moves = plan(&shards_of(&shards, 2, 0), 2, &policy, &mut state).moves;
+        assert!(moves.iter().any(|m| m.from == ShardId(0)));
+        assert_eq!(moves.iter().any(|m| m.from == ShardId(2)), gives);
+    }
 }
 
 #[test]

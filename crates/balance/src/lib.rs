@@ -5,6 +5,28 @@
 //! *round* every shard hands in a [`Report`]; [`plan`] gives the moves of that round, each with its
 //! reason, and an event for every hot unit that no move can help.
 //!
+//! ```
+//! use pelton_balance::{Outcome, Policy, Report, ShardId, State, UnitId, UnitLoad, plan};
+//!
+//! // Two shards at 60 and 0 points, the first with three topics of 20.
+//! let unit = |unit| UnitLoad { unit: UnitId(unit), load: 20.0 };
+//! let report = |shard, as_of, score, units| Report {
+//!     shard: ShardId(shard), as_of, score, throughput: None, units,
+//! };
+//! let (policy, mut state) = (Policy::default(), State::default());
+//! for round in 1..=2 {
+//!     let reports = [
+//!         report(0, round, 60.0, vec![unit(7), unit(8), unit(9)]),
+//!         report(1, round, 0.0, Vec::new()),
+//!     ];
+//!     for planned in plan(&reports, round, &policy, &mut state).moves {
+//!         println!("unit {} to shard {}: {}", planned.unit, planned.to, planned.reason);
+//!         state.finish(&planned, round, Outcome::Done); // as soon as it is over
+//!         assert_eq!((round, planned.unit), (2, UnitId(7)));
+//!     }
+//! }
+//! ```
+//!
 //! Everything here is arithmetic on numbers handed in. There is no thread, clock, file or random
 //! source, and nothing here carries a move out. The rules are part B of `priority_and_balance.md`,
 //! and every number of its tables is a test (`tests/vectors.rs`).

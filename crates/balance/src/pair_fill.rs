@@ -50,8 +50,8 @@ impl PairFill {
     }
 
     /// A report that is not newer says nothing about the present.
-    pub(crate) fn moved(&mut self, from: usize, to: usize, round: Round) {
-        for shard in [from, to] {
+    pub(crate) fn moved(&mut self, from: Option<usize>, to: Option<usize>, round: Round) {
+        for shard in [from, to].into_iter().flatten() {
             self.last_move[shard] = self.last_move[shard].max(round);
         }
     }

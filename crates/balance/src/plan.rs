@@ -79,10 +79,12 @@ pub fn plan(reports: &[Report], round: Round, policy: &Policy, state: &mut State
         "one report per shard, in ascending order of shards"
     );
     state.not_before.retain(|_, not_before| *not_before > round);
+    state.grace_rounds = policy.grace_rounds;
     let State {
         counting,
         running,
         not_before,
+        ..
     } = state;
     let planner = Counting::planner(counting, reports, policy);
     let fresh = |&shard: &usize| reports[shard].as_of.saturating_add(policy.stale_rounds) >= round;

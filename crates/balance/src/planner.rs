@@ -60,7 +60,7 @@ impl Planner {
     }
 
     /// A move from one place to another has been carried out in `round`.
-    pub(crate) fn moved(&mut self, from: usize, to: usize, round: Round) {
+    pub(crate) fn moved(&mut self, from: Option<usize>, to: Option<usize>, round: Round) {
         match self {
             Self::Transfer(strategy) => strategy.moved(from, to, round),
             Self::PairFill(strategy) => strategy.moved(from, to, round),

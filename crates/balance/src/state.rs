@@ -27,6 +27,8 @@ pub struct State {
     pub(crate) counting: Option<Counting>,
     /// Moves that were planned and have not ended.
     pub(crate) running: Vec<Move>,
+    /// Of the last policy; grace outlives the counters.
+    pub(crate) grace_rounds: Round,
     /// Units that must stay where they are before a round.
     pub(crate) not_before: BTreeMap<UnitId, Round>,
 }
@@ -50,13 +52,10 @@ impl State {
         self.running.swap_remove(at);
         match outcome {
             Outcome::Done => {
-                let Some(counting) = &mut self.counting else {
-                    return;
-                };
-                let grace = counting.policy.grace_rounds;
-                self.not_before
-                    .insert(ended.unit, (round + 1).saturating_add(grace));
-                counting.moved(ended, round);
+                self.forbid(ended.unit, (round + 1).saturating_add(self.grace_rounds));
+                if let Some(counting) = &mut self.counting {
+                    counting.moved(ended, round);
+                }
             }
             Outcome::Aborted => self.forbid(ended.unit, round + ABORT_BLOCK_ROUNDS),
             Outcome::Dropped => {}
@@ -103,8 +102,7 @@ impl Counting {
 
     fn moved(&mut self, done: &Move, round: Round) {
         let place = |shard| self.members.binary_search(&shard).ok();
-        if let (Some(from), Some(to)) = (place(done.from), place(done.to)) {
-            self.planner.moved(from, to, round);
-        }
+        // A shard that has left since has no counters any more.
+        self.planner.moved(place(done.from), place(done.to), round);
     }
 }

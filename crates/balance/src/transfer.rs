@@ -74,10 +74,11 @@ impl Transfer {
     }
 
     /// Both ends of a move start a new history.
-    pub(crate) fn moved(&mut self, from: usize, to: usize, round: Round) {
-        self.history.forget(from);
-        self.history.forget(to);
-        self.gave.push((from, round));
+    pub(crate) fn moved(&mut self, from: Option<usize>, to: Option<usize>, round: Round) {
+        for shard in [from, to].into_iter().flatten() {
+            self.history.forget(shard);
+        }
+        self.gave.extend(from.map(|shard| (shard, round)));
     }
 
     fn cools_down(&self, seen: &View<'_>) -> bool {

@@ -519,6 +519,57 @@ fn another_policy_starts_the_counters_over_and_leaves_the_grace() {
 }
 
 #[test]
+fn a_move_that_ends_after_the_counters_were_cleared_still_gives_its_unit_grace() {
+    let policy = policy("pair-fill");
+    let (mut state, moves) = planned(&policy);
+    state.clear_counters();
+    moves.iter().for_each(|m| state.finish(m, 2, Outcome::Done));
+    for round in 3..=33 {
+        let again = plan(&apart(round), round, &policy, &mut state).moves;
+        let in_grace = again
+            .iter()
+            .any(|m| moves.iter().any(|old| old.unit == m.unit));
+        assert_eq!(in_grace, round == 33, "round {round}");
+        again
+            .iter()
+            .for_each(|m| state.finish(m, round, Outcome::Dropped));
+        if round == 31 {
+            // So that the two hits are in rounds 32 and 33.
+            state.clear_counters();
+        }
+    }
+}
+
+#[test]
+fn the_end_that_is_still_there_is_not_judged_by_a_report_from_before_the_move() {
+    let policy = policy("pair-fill");
+    let three = |round| shards_of(&[80.0, 20.0, 50.0], round, 0);
+    let mut state = State::default();
+    let mut moves = Vec::new();
+    for round in 1..=2 {
+        moves = plan(&three(round), round, &policy, &mut state).moves;
+    }
+    // The receiver is lost while its move is under way, and the source finishes it alone.
+    let left = |round: Round, as_of: Round| {
+        let mut reports = three(round);
+        reports.remove(1);
+        reports[0].as_of = as_of;
+        reports
+    };
+    assert_eq!(plan(&left(3, 3), 3, &policy, &mut state).moves, []);
+    moves.iter().for_each(|m| state.finish(m, 5, Outcome::Done));
+    // 80 against 50 as seen before round 5 is no hit, however often it is seen.
+    for round in 6..=13 {
+        assert_eq!(plan(&left(round, 5), round, &policy, &mut state).moves, []);
+    }
+    let news = (14..=21).map(|round| plan(&left(round, round), round, &policy, &mut state).moves);
+    assert!(
+        news.last().is_some_and(|moves| !moves.is_empty()),
+        "8 hits of news"
+    );
+}
+
+#[test]
 fn a_report_of_8_rounds_ago_still_counts_and_one_of_9_does_not() {
     for (age, live) in [(8, true), (9, false)] {
         let (policy, mut state) = (policy("pair-fill"), State::default());

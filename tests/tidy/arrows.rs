@@ -10,7 +10,13 @@ use crate::{expect_none, root};
 const ARROWS: [(&str, &[&str]); 11] = [
     (
         "pelton-server",
-        &["pelton", "pelton-shard", "pelton-load", "pelton-metrics"],
+        &[
+            "pelton",
+            "pelton-shard",
+            "pelton-load",
+            "pelton-balance",
+            "pelton-metrics",
+        ],
     ),
     ("pelton-load", &["pelton", "pelton-metrics"]),
     ("pelton", &["pelton-shard"]),
@@ -32,6 +38,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("pelton-sys", &[]),
     ("pelton-flow", &[]),
     ("pelton-storage", &[]),
+    ("pelton-balance", &[]),
     ("pelton-metrics", &[]),
 ];
 
@@ -59,7 +66,7 @@ const NOT_IN_CORE: [&str; 10] = [
 ];
 
 /// The crates that are pure: events and `now` in, effects out.
-pub(crate) const CORE: [&str; 4] = ["broker", "storage", "flow", "metrics"];
+pub(crate) const CORE: [&str; 5] = ["broker", "storage", "flow", "balance", "metrics"];
 
 fn metadata() -> Metadata {
     // Offline and without resolving: what the manifests say is all that is asked.

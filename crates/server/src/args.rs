@@ -1,5 +1,7 @@
 //! The command line.
 
+pub(crate) mod simulate;
+
 use std::path::PathBuf;
 
 use clap::{
@@ -7,6 +9,8 @@ use clap::{
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _},
 };
 use pelton_load::{DiskDriver, Scenario};
+
+pub(crate) use simulate::Simulate;
 
 /// A message dispatch engine: topics on disk, consumers sent exactly what they asked for.
 #[derive(Debug, Parser)]
@@ -21,6 +25,7 @@ Start here:
   pelton bench                 what this machine can do with it: a tour of 10 s
   pelton check                 what this machine lacks, and the remedy
   pelton bench synced          durable receipts beside the disk's own speed
+  pelton simulate --compare    what each balancing strategy would move
   pelton bench replay --input events.ndjson --speed 1000
 
 Exit codes: 0 fine, 1 the checked thing is not so, 2 usage.";
@@ -33,6 +38,11 @@ pub(crate) enum Command {
     Check(Check),
     /// Reads a data directory without changing it
     Log(Log),
+    /// Plays load on shards through under a balancing strategy: what moves when, and why
+    ///
+    /// Load is counted in points, one percent of one shard; a unit is what moves whole: a topic.
+    /// Nothing is measured and nothing is really moved; the same arguments give the same output.
+    Simulate(Simulate),
 }
 
 /// Without a scenario: short parts of several, 10 s in all, with a line on what each means.
@@ -113,6 +123,7 @@ Examples:
   pelton bench rtt
   pelton bench throughput --rate 200000 --html page.html
   pelton bench synced --dir /var/lib/somewhere
+  pelton simulate --compare    what each balancing strategy would move
   pelton bench replay --input flights.ndjson --key origin --shards 2";
 
 /// What a run drives.

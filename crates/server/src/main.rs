@@ -3,6 +3,7 @@
 
 mod args;
 mod commands;
+mod files;
 mod outcome;
 
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let done = match &args.command {
         Command::Bench(bench) => commands::bench::run(bench),
         Command::Check(check) => commands::check::run(check),
+        Command::Simulate(simulate) => commands::simulate::run(simulate),
         Command::Log(log) => match &log.command {
             LogCommand::Verify { dir } => commands::log::verify(dir),
             LogCommand::Dump { dir, limit } => commands::log::dump(dir, *limit),

@@ -1,5 +1,8 @@
 //! The binary as a user runs it: exit codes, output, files.
 
+#[path = "cli/simulate.rs"]
+mod simulate;
+
 use std::{
     path::PathBuf,
     process::{Command, Output},

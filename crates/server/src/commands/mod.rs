@@ -3,3 +3,4 @@
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod log;
+pub(crate) mod simulate;

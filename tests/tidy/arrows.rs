@@ -7,7 +7,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 use crate::{expect_none, root};
 
 /// An arrow that is not here does not exist. Leaves stand at the end.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 11] = [
     (
         "pelton-server",
         &["pelton", "pelton-shard", "pelton-load", "pelton-metrics"],
@@ -31,6 +31,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("pelton-sys", &[]),
     ("pelton-flow", &[]),
     ("pelton-storage", &[]),
+    ("pelton-wire", &[]),
     ("pelton-metrics", &[]),
 ];
 
@@ -58,7 +59,7 @@ const NOT_IN_CORE: [&str; 10] = [
 ];
 
 /// The crates that are pure: events and `now` in, effects out.
-pub(crate) const CORE: [&str; 4] = ["broker", "storage", "flow", "metrics"];
+pub(crate) const CORE: [&str; 5] = ["broker", "storage", "flow", "wire", "metrics"];
 
 fn metadata() -> Metadata {
     // Offline and without resolving: what the manifests say is all that is asked.

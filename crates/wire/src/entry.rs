@@ -160,3 +160,17 @@ pub(crate) fn put_sized(out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     let bytes = u32::try_from(out.len() - start - 4).expect("metadata are smaller than 4 GiB");
     out[start..start + 4].copy_from_slice(&bytes.to_be_bytes());
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_castagnoli_behind_its_mark() {
+        // The check value of CRC-32C: RFC 3720, B.4, is the same polynomial.
+        assert_eq!(
+            checksum_of(b"123456789"),
+            [0x0e, 0x01, 0xe3, 0x06, 0x92, 0x83]
+        );
+    }
+}

@@ -185,3 +185,97 @@ impl<'a> MessageMetadata<'a> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metadata() -> MessageMetadata<'static> {
+        MessageMetadata {
+            producer_name: "p",
+            sequence_id: 7,
+            ..MessageMetadata::default()
+        }
+    }
+
+    #[test]
+    fn the_key_that_routes_is_the_ordering_key_then_the_partition_key_then_producer_and_sequence() {
+        let check = |metadata: MessageMetadata<'_>, expected: &[u8]| {
+            assert_eq!(&*metadata.routing_key(), expected);
+        };
+        let mut metadata = metadata();
+        check(metadata, b"p-7");
+        metadata.partition_key = Some(b"a2V5");
+        check(metadata, b"a2V5");
+        metadata.partition_key_b64_encoded = Some(true);
+        check(metadata, b"key");
+        // Said to be base64 and is not: as it stands, so that the message goes somewhere.
+        metadata.partition_key = Some(b"k\xff");
+        check(metadata, b"k\xff");
+        metadata.ordering_key = Some(b"");
+        check(metadata, b"");
+    }
+
+    #[test]
+    fn an_entry_without_a_count_is_one_message_and_one_with_a_count_is_a_batch() {
+        for (count, messages, is_batch) in
+            [(None, 1, false), (Some(1), 1, true), (Some(9), 9, true)]
+        {
+            let metadata = MessageMetadata {
+                num_messages_in_batch: count,
+                ..metadata()
+            };
+            assert_eq!(metadata.message_count(), messages);
+            assert_eq!(metadata.is_batch(), is_batch);
+        }
+    }
+
+    #[test]
+    fn a_count_below_1_is_refused() {
+        for count in [0, -1, i32::MIN] {
+            let mut bytes = Vec::new();
+            let metadata = MessageMetadata {
+                num_messages_in_batch: Some(count),
+                ..metadata()
+            };
+            metadata.encode(&mut bytes);
+            let decoded = MessageMetadata::decode(&bytes);
+            assert_eq!(decoded, Err(ProtocolError::MessageCount(count)));
+        }
+    }
+
+    #[test]
+    fn a_chunk_is_one_of_several_with_a_name_in_common() {
+        let chunk = |uuid, id, count| {
+            let metadata = MessageMetadata {
+                uuid,
+                chunk_id: id,
+                num_chunks_from_msg: count,
+                ..metadata()
+            };
+            metadata
+                .chunk()
+                .map(|chunk| (chunk.uuid, chunk.id, chunk.count))
+        };
+        assert_eq!(chunk(Some("u"), Some(1), Some(2)), Some(("u", 1, 2)));
+        assert_eq!(chunk(Some("u"), Some(0), Some(1)), None);
+        assert_eq!(chunk(Some("u"), Some(2), Some(2)), None);
+        assert_eq!(chunk(Some("u"), Some(-1), Some(2)), None);
+        assert_eq!(chunk(None, Some(0), Some(2)), None);
+        assert_eq!(chunk(Some("u"), None, Some(2)), None);
+    }
+
+    #[test]
+    fn a_compression_that_is_not_known_is_not_taken_for_none() {
+        let compression = |number| {
+            let metadata = MessageMetadata {
+                compression: number,
+                ..metadata()
+            };
+            metadata.payload_compression()
+        };
+        assert_eq!(compression(None), Some(Compression::None));
+        assert_eq!(compression(Some(3)), Some(Compression::Zstd));
+        assert_eq!(compression(Some(5)), None);
+    }
+}

@@ -165,3 +165,80 @@ impl InvalidName {
     /// The code to answer with.
     pub const CODE: ServerError = ServerError::InvalidTopicName;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Its canonical form, and that of what it is a partition of.
+    fn check(text: &str, expected: Option<(&str, &str, Option<u32>)>) {
+        let parsed = TopicName::parse(text).ok().map(|name| {
+            let again = name.to_string();
+            assert_eq!(TopicName::parse(&again), Ok(name), "{text}");
+            (again, name.parent().to_string(), name.partition())
+        });
+        let parsed = parsed
+            .as_ref()
+            .map(|(name, parent, partition)| (&name[..], &parent[..], *partition));
+        assert_eq!(parsed, expected, "{text}");
+    }
+
+    fn plain(text: &str, canonical: &str) {
+        check(text, Some((canonical, canonical, None)));
+    }
+
+    #[test]
+    fn every_form_becomes_the_full_name() {
+        plain("t", "persistent://public/default/t");
+        plain("a/b/t", "persistent://a/b/t");
+        plain("persistent://a/b/t", "persistent://a/b/t");
+        plain("non-persistent://a/b/t", "non-persistent://a/b/t");
+        plain("a-=:._9/b/ö ?%2F", "persistent://a-=:._9/b/ö ?%2F");
+    }
+
+    #[test]
+    fn what_is_no_name_is_refused() {
+        let forms = "|a/b|a/b/c/d|persistent://|persistent://t|persistent://a/b|persistent://a/b/|\
+                     persistent://a//t|persistent:///b/t|persistent://a/c/b/t|http://a/b/t|a/b/|/b/t|\
+                     a b/c/t|ä/b/t|://a/b/t";
+        for text in forms.split('|') {
+            check(text, None);
+        }
+    }
+
+    #[test]
+    fn a_name_of_1024_bytes_is_the_longest() {
+        let local = |bytes: usize| "t".repeat(bytes - "persistent://public/default/".len());
+        assert!(TopicName::parse(&local(1_024)).is_ok());
+        assert_eq!(TopicName::parse(&local(1_025)), Err(InvalidName));
+    }
+
+    #[test]
+    fn a_partition_has_a_parent_and_a_number_written_in_one_way() {
+        let partition = |text: &str, parent: &str, partition| {
+            check(text, Some((text, parent, Some(partition))));
+        };
+        let full = "persistent://a/b/t-partition-0";
+        partition(full, "persistent://a/b/t", 0);
+        let full = "persistent://a/b/t-partition-1-partition-2147483647";
+        partition(full, "persistent://a/b/t-partition-1", 2_147_483_647);
+        for digits in ["", "01", "+1", "-1", "1x", "2147483648"] {
+            let name = format!("persistent://a/b/t-partition-{digits}");
+            plain(&name, &name);
+        }
+        plain("-partition-1", "persistent://public/default/-partition-1");
+        let topic = TopicName::parse("t").expect("a name");
+        let third = partition_name(topic, 3);
+        partition(&third, "persistent://public/default/t", 3);
+    }
+
+    #[test]
+    fn a_namespace_has_two_parts() {
+        let namespace = Namespace::parse("public/default");
+        assert_eq!(namespace, Ok(Namespace::DEFAULT));
+        assert_eq!(Namespace::DEFAULT.to_string(), "public/default");
+        for text in ["", "public", "a/b/c", "/b", "a/"] {
+            assert_eq!(Namespace::parse(text), Err(InvalidName), "{text}");
+        }
+    }
+}

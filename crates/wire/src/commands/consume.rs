@@ -59,7 +59,7 @@ numbered! {
 message! {
     /// Which keys a Key_Shared consumer wants.
     KeySharedMeta<'a> {
-        1 required mode: KeySharedMode,
+        1 required key_shared_mode: KeySharedMode,
         3 repeated hash_ranges: IntRange,
         4 optional allow_out_of_order_delivery: bool = false,
     }

@@ -42,7 +42,7 @@ pub enum ProtocolError {
     },
     /// Not the protobuf encoding.
     #[error("bad protobuf: {0}")]
-    Protobuf(&'static str),
+    Protobuf(#[from] Malformed),
     /// A required field is absent, or is an enum with an unknown number.
     #[error("{0} is missing")]
     Missing(&'static str),
@@ -52,6 +52,35 @@ pub enum ProtocolError {
     /// A count of messages below 1.
     #[error("a batch of {0} messages")]
     MessageCount(i32),
+}
+
+/// How bytes are not the protobuf encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// A varint goes on beyond the end of its message.
+    #[error("a varint is cut off")]
+    VarintCutOff,
+    /// A varint has more than 10 bytes.
+    #[error("a varint over 10 bytes")]
+    VarintTooLong,
+    /// The value of a field goes on beyond the end of its message.
+    #[error("a field is cut off")]
+    FieldCutOff,
+    /// 0, or above 2^29 - 1.
+    #[error("a field number out of range")]
+    FieldNumber,
+    /// A layout that the encoding does not have (any more).
+    #[error("an unknown layout of a field")]
+    Layout,
+    /// A known field, but of another type.
+    #[error("a field of another type")]
+    FieldType,
+    /// Text that is not UTF-8.
+    #[error("text that is not UTF-8")]
+    Text,
+    /// Messages within messages, more than 8 with the command.
+    #[error("messages nested too deep")]
+    Depth,
 }
 
 /// What a server does about a [`ProtocolError`].

@@ -25,7 +25,7 @@ mod values;
 pub use batch::{Batch, Single, push_single};
 pub use commands::Command;
 pub use entry::{Entry, checksum_of, encode_entry_before, encode_server_part};
-pub use error::{Answer, ProtocolError};
+pub use error::{Answer, Malformed, ProtocolError};
 pub use frame::{Frame, Split, encode, encode_before, frame_bytes_max, split};
 pub use metadata::{
     BrokerEntryMetadata, Chunk, Compression, EncryptionKey, MessageMetadata, SingleMessageMetadata,

@@ -4,7 +4,7 @@
 //! from default, a required field that is missing is an error, and nothing is allocated.
 //! Source: <https://protobuf.dev/programming-guides/encoding/>.
 
-use crate::error::{ProtocolError, ProtocolError::Protobuf};
+use crate::error::{Malformed, ProtocolError};
 
 /// Messages within messages, the command included. Source: wire spec 9.
 const DEPTH_MAX: u8 = 8;
@@ -44,7 +44,7 @@ impl<'a> Reader<'a> {
 
     /// Number and layout of the next field; nothing at the end of the message.
     #[inline]
-    pub(crate) fn field(&mut self) -> Result<Option<(u32, Layout)>, ProtocolError> {
+    pub(crate) fn field(&mut self) -> Result<Option<(u32, Layout)>, Malformed> {
         if self.rest.is_empty() {
             return Ok(None);
         }
@@ -54,17 +54,17 @@ impl<'a> Reader<'a> {
             1 => Layout::Fixed64,
             2 => Layout::Bytes,
             5 => Layout::Fixed32,
-            _ => return Err(Protobuf("a layout that does not exist")),
+            _ => return Err(Malformed::Layout),
         };
         match u32::try_from(key >> 3) {
             Ok(number @ 1..=0x1FFF_FFFF) => Ok(Some((number, layout))),
-            _ => Err(Protobuf("a field number out of range")),
+            _ => Err(Malformed::FieldNumber),
         }
     }
 
     /// A varint. Of a tenth byte only the lowest bit counts, as in other implementations.
     #[inline]
-    pub(crate) fn varint(&mut self) -> Result<u64, ProtocolError> {
+    pub(crate) fn varint(&mut self) -> Result<u64, Malformed> {
         match self.rest {
             // Most are one byte: field keys, small ids, flags.
             [byte @ 0..0x80, rest @ ..] => {
@@ -75,7 +75,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn long_varint(&mut self) -> Result<u64, ProtocolError> {
+    fn long_varint(&mut self) -> Result<u64, Malformed> {
         let mut value = 0;
         for (i, byte) in self.rest.iter().take(VARINT_BYTES_MAX).enumerate() {
             value |= u64::from(byte & 0x7F) << (7 * i);
@@ -84,47 +84,48 @@ impl<'a> Reader<'a> {
                 return Ok(value);
             }
         }
-        Err(Protobuf(if self.rest.len() < VARINT_BYTES_MAX {
-            "a varint is cut off"
+        Err(if self.rest.len() < VARINT_BYTES_MAX {
+            Malformed::VarintCutOff
         } else {
-            "a varint over 10 bytes"
-        }))
+            Malformed::VarintTooLong
+        })
     }
 
     #[inline]
-    fn take(&mut self, bytes: u64) -> Result<&'a [u8], ProtocolError> {
+    fn take(&mut self, bytes: u64) -> Result<&'a [u8], Malformed> {
         let taken = usize::try_from(bytes)
             .ok()
             .and_then(|bytes| self.rest.split_at_checked(bytes));
-        let (taken, rest) = taken.ok_or(Protobuf("a field is cut off"))?;
+        let (taken, rest) = taken.ok_or(Malformed::FieldCutOff)?;
         self.rest = rest;
         Ok(taken)
     }
 
     /// The bytes of a field of that layout.
     #[inline]
-    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], ProtocolError> {
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8], Malformed> {
         let bytes = self.varint()?;
         self.take(bytes)
     }
 
-    fn fixed64(&mut self) -> Result<u64, ProtocolError> {
+    fn fixed64(&mut self) -> Result<u64, Malformed> {
         let bytes = self.take(8)?;
         Ok(u64::from_le_bytes(bytes.try_into().expect("8 were taken")))
     }
 
     /// A reader of the message in this field.
     #[inline]
-    pub(crate) fn nested(&mut self) -> Result<Self, ProtocolError> {
+    pub(crate) fn nested(&mut self) -> Result<Self, Malformed> {
         let (depth, rest) = (self.depth + 1, self.bytes()?);
         if depth > DEPTH_MAX {
-            return Err(Protobuf("messages nested too deep"));
+            return Err(Malformed::Depth);
         }
         Ok(Self { rest, depth })
     }
 
     /// Passes over a value.
-    pub(crate) fn skip(&mut self, layout: Layout) -> Result<(), ProtocolError> {
+    #[inline]
+    pub(crate) fn skip(&mut self, layout: Layout) -> Result<(), Malformed> {
         match layout {
             Layout::Varint => self.varint().map(drop),
             Layout::Fixed64 => self.take(8).map(drop),
@@ -233,7 +234,7 @@ impl<'a> Value<'a> for &'a [u8] {
 
     #[inline]
     fn read(reader: &mut Reader<'a>) -> Result<Option<Self>, ProtocolError> {
-        reader.bytes().map(Some)
+        Ok(Some(reader.bytes()?))
     }
 
     #[inline]
@@ -249,8 +250,7 @@ impl<'a> Value<'a> for &'a str {
     #[inline]
     fn read(reader: &mut Reader<'a>) -> Result<Option<Self>, ProtocolError> {
         let text = std::str::from_utf8(reader.bytes()?);
-        text.map(Some)
-            .map_err(|_| Protobuf("text that is not UTF-8"))
+        text.map(Some).map_err(|_| Malformed::Text.into())
     }
 
     #[inline]

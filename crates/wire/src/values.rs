@@ -1,7 +1,7 @@
 //! Fields: how often one may be there, and those that may be there many times.
 
 use crate::{
-    error::{ProtocolError, ProtocolError::Protobuf},
+    error::{Malformed, ProtocolError},
     protobuf::{Layout, Reader, Value, put_key},
 };
 
@@ -151,7 +151,7 @@ impl<'a, T: Value<'a>> Field<'a> for T {
         reader: &mut Reader<'a>,
     ) -> Result<(), ProtocolError> {
         if layout != T::LAYOUT {
-            return Err(Protobuf("a field of another type"));
+            return Err(Malformed::FieldType.into());
         }
         // The last one counts.
         *slot = T::read(reader)?.or(*slot);
@@ -214,7 +214,7 @@ impl<'a, T: Value<'a>> Field<'a> for Values<'a, T> {
                 T::read(&mut packed)?;
             }
         } else {
-            return Err(Protobuf("a field of another type"));
+            return Err(Malformed::FieldType.into());
         }
         if let Source::Listed(_) = slot.0 {
             slot.0 = Source::Encoded { fields, number };

@@ -146,23 +146,21 @@ commands! {
 
 impl<'a> Command<'a> {
     /// Decodes an envelope.
+    #[inline]
     pub(crate) fn decode(envelope: &'a [u8]) -> Result<Self, ProtocolError> {
-        let mut number = None;
+        let (mut number, mut body) = (None, None);
         let mut fields = Reader::new(envelope);
         while let Some((field, layout)) = fields.field()? {
-            match (field, layout) {
-                (1, Layout::Varint) => number = u32::read(&mut fields)?,
+            match layout {
+                Layout::Varint if field == 1 => (number, body) = (u32::read(&mut fields)?, None),
+                Layout::Bytes if Some(field) == number => body = Some(fields.nested()?),
                 _ => fields.skip(layout)?,
             }
         }
         let number = number.ok_or(ProtocolError::Missing("BaseCommand.type"))?;
-        // Again from the start, because the body may stand in front of the type.
-        let (mut body, mut fields) = (None, Reader::new(envelope));
-        while let Some((field, layout)) = fields.field()? {
-            match layout {
-                Layout::Bytes if field == number => body = Some(fields.nested()?),
-                _ => fields.skip(layout)?,
-            }
+        // The type stands in front in what clients write, but it need not.
+        if body.is_none() {
+            body = find(number, Reader::new(envelope))?;
         }
         let mut body = body.ok_or(ProtocolError::Missing("the body of a command"))?;
         Self::read_body(number, &mut body)
@@ -176,6 +174,18 @@ impl<'a> Command<'a> {
         put_key(self.number(), Layout::Bytes, out);
         self.write_body(out);
     }
+}
+
+/// The message in the field of that number.
+fn find(number: u32, mut fields: Reader<'_>) -> Result<Option<Reader<'_>>, ProtocolError> {
+    let mut found = None;
+    while let Some((field, layout)) = fields.field()? {
+        match layout {
+            Layout::Bytes if field == number => found = Some(fields.nested()?),
+            _ => fields.skip(layout)?,
+        }
+    }
+    Ok(found)
 }
 
 /// A request for something that is not offered: transactions, topic watchers, scalable topics. The

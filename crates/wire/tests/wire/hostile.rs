@@ -2,7 +2,8 @@
 //! panics. The tests in capitals are cases of the catalogue.
 
 use pelton_wire::{
-    Answer, Batch, Command, Entry, ProtocolError, ServerError, Split, TopicName, checksum_of,
+    Answer, Batch, Command, Entry, Malformed, ProtocolError, ServerError, Split, TopicName,
+    checksum_of,
     commands::{Lookup, Ping, Refused, Send, Sender},
     encode, split,
 };
@@ -175,14 +176,14 @@ fn bad_protobuf_closes() {
     let eleven_bytes = [
         0x08, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x00,
     ];
-    check(&flow(&eleven_bytes), bad("a varint over 10 bytes"));
-    check(&flow(&[0x08, 0x80]), bad("a varint is cut off"));
-    check(&flow(&[0x12, 5, 0]), bad("a field of another type"));
-    check(&flow(&[0x7a, 5, 0]), bad("a field is cut off"));
-    check(&flow(&[0x0b]), bad("a layout that does not exist"));
-    check(&flow(&[0x00, 1]), bad("a field number out of range"));
+    check(&flow(&eleven_bytes), bad(Malformed::VarintTooLong));
+    check(&flow(&[0x08, 0x80]), bad(Malformed::VarintCutOff));
+    check(&flow(&[0x12, 5, 0]), bad(Malformed::FieldType));
+    check(&flow(&[0x7a, 5, 0]), bad(Malformed::FieldCutOff));
+    check(&flow(&[0x0b]), bad(Malformed::Layout));
+    check(&flow(&[0x00, 1]), bad(Malformed::FieldNumber));
     let subscribe = framed(&[0x08, 4, 0x22, 3, 0x0a, 1, 0xff]);
-    check(&subscribe, bad("text that is not UTF-8"));
+    check(&subscribe, bad(Malformed::Text));
     // An enum with an unknown number is an unknown field, so SUBSCRIBE has no type.
     let lookup = [
         0x08, 4, 0x22, 12, 0x0a, 1, b't', 0x12, 1, b's', 0x18, 9, 0x20, 1, 0x28, 1,
@@ -207,7 +208,7 @@ fn messages_nested_over_8_deep_close() {
         match split(&frame, FRAME_BYTES_MAX) {
             Ok(_) => assert!(fits, "{ids}"),
             Err(error) => {
-                assert_eq!(error, ProtocolError::Protobuf("messages nested too deep"));
+                assert_eq!(error, ProtocolError::Protobuf(Malformed::Depth));
                 assert!(!fits, "{ids}");
             }
         }

@@ -137,12 +137,25 @@ impl<'a> Reader<'a> {
 
 /// Appends a varint of the fewest bytes.
 #[inline]
-pub(crate) fn put_varint(mut value: u64, out: &mut Vec<u8>) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
+pub(crate) fn put_varint(value: u64, out: &mut Vec<u8>) {
+    if value < 0x80 {
+        out.push(value as u8);
+    } else {
+        put_long_varint(value, out);
+    }
+}
+
+fn put_long_varint(mut value: u64, out: &mut Vec<u8>) {
+    let mut bytes = [0; VARINT_BYTES_MAX];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        if value < 0x80 {
+            *byte = value as u8;
+            out.extend_from_slice(&bytes[..=at]);
+            return;
+        }
+        *byte = value as u8 | 0x80;
         value >>= 7;
     }
-    out.push(value as u8);
 }
 
 /// Appends number and layout of a field.

@@ -232,3 +232,80 @@ impl<'a, T: Value<'a>> Field<'a> for Values<'a, T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{MessageId, message::Message};
+
+    /// The message that these fields are.
+    fn read(fields: &[u8]) -> Result<MessageId<'_>, ProtocolError> {
+        MessageId::read_fields(&mut Reader::new(fields))
+    }
+
+    fn ack_set(fields: &[u8]) -> Vec<i64> {
+        let id = [&[0x08, 1, 0x10, 1][..], fields].concat();
+        read(&id)
+            .expect("a message id")
+            .ack_set
+            .into_iter()
+            .collect()
+    }
+
+    #[test]
+    fn repeated_numbers_come_one_by_one_or_packed_or_both() {
+        assert_eq!(ack_set(&[]), []);
+        assert_eq!(ack_set(&[0x28, 1, 0x28, 2]), [1, 2]);
+        assert_eq!(ack_set(&[0x2a, 3, 1, 0x80, 1]), [1, 128]);
+        assert_eq!(ack_set(&[0x2a, 0]), []);
+        let minus_one = [0x28, 255, 255, 255, 255, 255, 255, 255, 255, 255, 1];
+        let both = [&[0x28, 9, 0x2a, 2, 8, 7][..], &minus_one].concat();
+        assert_eq!(ack_set(&both), [9, 8, 7, -1]);
+    }
+
+    #[test]
+    fn other_fields_in_between_do_not_matter() {
+        // Ledger again, an unknown field, batch size: between the values and behind them.
+        assert_eq!(
+            ack_set(&[0x28, 1, 0x08, 5, 0x28, 2, 0x7a, 1, 0, 0x30, 4]),
+            [1, 2]
+        );
+    }
+
+    #[test]
+    fn bad_values_are_found_when_the_message_is_decoded() {
+        let id = |field: &[u8]| [&[0x08, 1, 0x10, 1][..], field].concat();
+        let malformed = |field: &[u8]| read(&id(field)).map(|_| ());
+        let error = |malformed: Malformed| Err(malformed.into());
+        assert_eq!(
+            malformed(&[0x2a, 2, 1, 0x80]),
+            error(Malformed::VarintCutOff)
+        );
+        assert_eq!(malformed(&[0x28]), error(Malformed::VarintCutOff));
+        assert_eq!(malformed(&[0x2d, 1, 2, 3, 4]), error(Malformed::FieldType));
+        // An id within the id that lacks its entry.
+        let missing = Err(ProtocolError::Missing("MessageId.entry_id"));
+        assert_eq!(malformed(&[0x3a, 2, 0x08, 1]), missing);
+    }
+
+    #[test]
+    fn of_a_field_that_is_there_twice_the_last_counts() {
+        let id = read(&[0x08, 1, 0x10, 2, 0x08, 3, 0x18, 4, 0x18, 5]).expect("a message id");
+        assert_eq!((id.ledger_id, id.entry_id, id.partition()), (3, 2, 5));
+    }
+
+    #[test]
+    fn listed_and_received_values_are_the_same() {
+        let id = MessageId {
+            ack_set: Values::new(&[1, -1]),
+            first_chunk_message_id: Values::new(&[MessageId::LATEST]),
+            ..MessageId::EARLIEST
+        };
+        let mut fields = Vec::new();
+        id.write_fields(&mut fields);
+        let received = read(&fields).expect("a message id");
+        assert_eq!(received, id);
+        assert_eq!(format!("{received:?}"), format!("{id:?}"));
+        assert_ne!(received.ack_set, Values::new(&[1]));
+    }
+}

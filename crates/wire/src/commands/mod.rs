@@ -23,6 +23,7 @@ pub use produce::{
 };
 
 use crate::{
+    ServerError,
     error::ProtocolError,
     message::{Message as _, message},
     protobuf::{Layout, Reader, Value, put_key, put_varint},
@@ -189,7 +190,7 @@ fn find(number: u32, mut fields: Reader<'_>) -> Result<Option<Reader<'_>>, Proto
 }
 
 /// A request for something that is not offered: transactions, topic watchers, scalable topics. The
-/// answer is an ERROR with `NotAllowed` and [`text`](Self::text). Source: wire spec 3 and 8.
+/// answer is an ERROR with [`CODE`](Self::CODE) and [`text`](Self::text). Source: wire spec 3 and 8.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// The number of the command: 50 to 68, 70 to 81.
@@ -206,6 +207,9 @@ message! {
 }
 
 impl Refused {
+    /// A deliberate refusal; other codes look like a hang to clients, which try again.
+    pub const CODE: ServerError = ServerError::NotAllowed;
+
     /// Why it is refused, in the words that clients show.
     #[must_use]
     pub fn text(&self) -> &'static str {

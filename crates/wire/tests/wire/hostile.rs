@@ -173,6 +173,13 @@ fn the_body_may_stand_in_front_of_the_type_and_fields_nobody_knows_are_skipped()
 }
 
 #[test]
+fn of_two_types_the_last_counts_and_so_does_its_body() {
+    // FLOW's body, PING and its body, then FLOW.
+    let twice = framed(&[0x5a, 4, 0x08, 5, 0x10, 9, 0x08, 18, 0x92, 0x01, 0, 0x08, 11]);
+    assert!(matches!(whole(&twice).command, Command::Flow(flow) if flow.message_permits == 9));
+}
+
+#[test]
 fn bad_protobuf_closes() {
     let flow = |body: &[u8]| framed(&[&[0x08, 11, 0x5a, body.len() as u8][..], body].concat());
     let bad = |reason| Err(ProtocolError::Protobuf(reason));

@@ -10,7 +10,7 @@ use pelton_wire::{
 use crate::baseline::limit;
 
 const FRAMES: u64 = 100;
-const FRAME_BYTES_MAX: u32 = pelton_wire::frame_bytes_max(5 << 20);
+const FRAME_BYTES_MAX: u32 = pelton_wire::frame_bytes_max(pelton_wire::MESSAGE_BYTES_MAX);
 
 /// Entries of one message and 64 bytes.
 fn sends() -> Vec<u8> {

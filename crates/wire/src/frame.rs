@@ -14,6 +14,14 @@ const LENGTH_BYTES: usize = 4;
 /// What a frame may have beyond the largest message: metadata and command. Source: wire spec 9.
 const OVERHEAD_BYTES_MAX: u32 = 10 << 10;
 
+/// The largest frame before CONNECTED, in bytes, unless configured otherwise: a stranger costs little.
+/// Source: wire spec 9.
+pub const PRELOGIN_FRAME_BYTES_MAX: u32 = 64 << 10;
+
+/// The largest message, in bytes, unless configured otherwise; clients assume it when CONNECTED names
+/// none. Source: wire spec 3 and 9.
+pub const MESSAGE_BYTES_MAX: u32 = 5 << 20;
+
 /// Where a frame ends, as far as that can be told.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(
@@ -46,7 +54,7 @@ pub struct Frame<'a> {
 }
 
 /// The largest frame, in bytes, of a connection whose largest message is announced as
-/// `message_bytes_max`. Before CONNECTED a server allows less.
+/// `message_bytes_max`. Before CONNECTED it is [`PRELOGIN_FRAME_BYTES_MAX`].
 #[must_use]
 pub const fn frame_bytes_max(message_bytes_max: u32) -> u32 {
     message_bytes_max.saturating_add(OVERHEAD_BYTES_MAX)

@@ -26,7 +26,10 @@ pub use batch::{Batch, Single, push_single};
 pub use commands::Command;
 pub use entry::{Entry, checksum_of, encode_entry_before, encode_server_part};
 pub use error::{Answer, Malformed, ProtocolError};
-pub use frame::{Frame, Split, encode, encode_before, frame_bytes_max, split};
+pub use frame::{
+    Frame, MESSAGE_BYTES_MAX, PRELOGIN_FRAME_BYTES_MAX, Split, encode, encode_before,
+    frame_bytes_max, split,
+};
 pub use metadata::{
     BrokerEntryMetadata, Chunk, Compression, EncryptionKey, MessageMetadata, SingleMessageMetadata,
 };

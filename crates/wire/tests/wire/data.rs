@@ -1,9 +1,11 @@
 //! The recordings in `tests/data`, one item a line, columns between tabs, frames in hexadecimal.
 
-use pelton_wire::{Command, Frame, Split, encode_before, frame_bytes_max, split};
+use pelton_wire::{
+    Command, Frame, MESSAGE_BYTES_MAX, Split, encode_before, frame_bytes_max, split,
+};
 
 /// The limit that holds while clients are told 5 MiB.
-pub(crate) const FRAME_BYTES_MAX: u32 = frame_bytes_max(5 << 20);
+pub(crate) const FRAME_BYTES_MAX: u32 = frame_bytes_max(MESSAGE_BYTES_MAX);
 
 /// A recorded frame, or all frames of one direction of a connection.
 pub(crate) struct Recorded {

@@ -22,6 +22,10 @@ const BASELINE: &[(&str, u64)] = &[
     ("commit_1", 9_590),
     ("commit_100", 102_501),
     ("record_9_stages_1000", 307_116),
+    ("wire_send_100", 120_645),
+    ("wire_ack_100", 166_164),
+    ("wire_flow_100", 59_761),
+    ("wire_message_100", 52_530),
 ];
 
 /// Holds the bench of that name to its baseline.

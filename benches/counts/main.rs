@@ -16,6 +16,7 @@ mod dispatch;
 mod rings;
 mod stages;
 mod storage;
+mod wire;
 #[path = "../world.rs"]
 mod world;
 
@@ -23,6 +24,15 @@ use gungraun::prelude::*;
 
 use crate::{
     dispatch::dispatch_group, rings::ring_group, stages::stage_group, storage::storage_group,
+    wire::wire_group,
 };
 
-main!(library_benchmark_groups = [ring_group, dispatch_group, storage_group, stage_group]);
+main!(
+    library_benchmark_groups = [
+        ring_group,
+        dispatch_group,
+        storage_group,
+        stage_group,
+        wire_group
+    ]
+);

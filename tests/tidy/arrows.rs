@@ -7,7 +7,7 @@ use cargo_metadata::{DependencyKind, Metadata, MetadataCommand};
 use crate::{expect_none, root};
 
 /// An arrow that is not here does not exist. Leaves stand at the end.
-const ARROWS: [(&str, &[&str]); 11] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     (
         "pelton-server",
         &[
@@ -38,6 +38,7 @@ const ARROWS: [(&str, &[&str]); 11] = [
     ("pelton-sys", &[]),
     ("pelton-flow", &[]),
     ("pelton-storage", &[]),
+    ("pelton-wire", &[]),
     ("pelton-balance", &[]),
     ("pelton-metrics", &[]),
 ];
@@ -66,7 +67,7 @@ const NOT_IN_CORE: [&str; 10] = [
 ];
 
 /// The crates that are pure: events and `now` in, effects out.
-pub(crate) const CORE: [&str; 5] = ["broker", "storage", "flow", "balance", "metrics"];
+pub(crate) const CORE: [&str; 6] = ["broker", "storage", "flow", "wire", "balance", "metrics"];
 
 fn metadata() -> Metadata {
     // Offline and without resolving: what the manifests say is all that is asked.

@@ -18,7 +18,7 @@ use pelton_sys::{
     Shutdown,
 };
 
-/// Spares are filled no faster than this, so that commits do not wait behind them (3.2).
+/// Segments are filled no faster than this, so that commits do not wait behind them (3.2).
 const SPARE_FILL_BYTES_PER_S: u64 = 50_000_000;
 /// Completions taken in one turn, about.
 const COMPLETIONS_PER_TURN_MAX: usize = 256;
@@ -228,6 +228,19 @@ impl DiskSide {
                     }),
                 )
             }
+            DiskOpKind::Prewrite {
+                segment,
+                offset,
+                bytes,
+            } => (
+                Kind::Task,
+                task(FileTask::Prewrite {
+                    path: path(segment),
+                    offset,
+                    bytes,
+                    bytes_per_s: SPARE_FILL_BYTES_PER_S,
+                }),
+            ),
             DiskOpKind::Unlink { segment } => {
                 let path = path(segment);
                 files.disk.close_file(FileId(segment.0));

@@ -1,4 +1,5 @@
 //! Spares: segments made ahead, consumed ones used again, and what happens when the disk is full.
+use crate::ahead::{Ahead, PIECE_BYTES};
 use crate::commit::{Pending, Store, coming};
 use crate::format::SegmentHeader;
 use crate::log::{Log, LogEvent};
@@ -84,13 +85,17 @@ impl Log {
         if store.no_space && store.now_ns < store.retry_create_ns {
             return;
         }
-        let coming = store.segments.count(SegmentState::Coming);
+        // The first segment has the disk to itself until it is written through.
+        if store.segments.count(SegmentState::Coming) > 0 || store.ahead.is_some() {
+            return;
+        }
         let none_active = store.active.is_none();
         let wanted = self.options.spares_min as usize + usize::from(none_active);
-        if coming == 0 && store.segments.count(SegmentState::Ready) < wanted {
-            let first = none_active && store.segments.ready().is_none();
-            let fill = if first { Fill::Zeros } else { Fill::ZerosPaced };
-            store.create(self.options.segment_bytes, fill);
+        let ready = store.segments.count(SegmentState::Ready);
+        if none_active && ready == 0 {
+            store.create_first(self.options.segment_bytes);
+        } else if ready < wanted {
+            store.create(self.options.segment_bytes, Fill::ZerosPaced);
         }
     }
 
@@ -111,7 +116,7 @@ impl Log {
             return;
         }
         if store.active.is_none() {
-            store.create(self.options.segment_bytes, Fill::Zeros);
+            store.create_first(self.options.segment_bytes);
             return;
         }
         let slot = store.create(self.options.segment_bytes, Fill::Allocate);
@@ -135,6 +140,7 @@ impl Log {
             Err(_) => {
                 // Whatever the reason: without new segments publishing ends with the active one.
                 store.segments.remove(slot);
+                store.ahead.take_if(|ahead| ahead.is_of(slot));
                 store.no_space = true;
                 store.segments.look = true;
                 store.retry_create_ns = store.now_ns.saturating_add(CREATE_RETRY_NS);
@@ -176,6 +182,16 @@ impl Store {
             return None;
         }
         self.segments.ready()
+    }
+
+    /// The segment that the first receipt waits for.
+    fn create_first(&mut self, bytes: u64) {
+        if bytes <= PIECE_BYTES {
+            self.create(bytes, Fill::Zeros);
+        } else {
+            let slot = self.create(bytes, Fill::Allocate);
+            self.ahead = Some(Ahead::new(slot));
+        }
     }
 
     fn create(&mut self, bytes: u64, fill: Fill) -> u32 {

@@ -159,6 +159,12 @@ impl Broker {
         self.receipts.is_empty() && self.meta.is_empty() && self.log.idle()
     }
 
+    /// Whether a write or sync failed: what was in it may or may not be stored.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.is_some()
+    }
+
     /// The log, for its statistics.
     #[must_use]
     pub fn log(&self) -> &Log {

@@ -129,7 +129,7 @@ pub struct DiskDone {
 
 /// The kernel's answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text} (errno {errno})")]
+#[error("{text}")]
 pub struct DiskError {
     /// Error number as the kernel gave it; 0 if there was none.
     pub errno: i32,

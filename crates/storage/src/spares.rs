@@ -137,7 +137,11 @@ impl Log {
                 store.stats.segments_created += 1;
                 store.no_space = false;
             }
-            Err(_) => {
+            Err(error) => {
+                if store.active.is_none() && store.gather.held_bytes > 0 {
+                    // There is no telling when what was taken could be written.
+                    self.poison(store, error.clone());
+                }
                 // Whatever the reason: without new segments publishing ends with the active one.
                 store.segments.remove(slot);
                 store.ahead.take_if(|ahead| ahead.is_of(slot));

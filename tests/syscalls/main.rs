@@ -181,7 +181,7 @@ mod tests {
                 }
             });
         });
-        let Some(counted) = counted.filter(through_the_ring) else {
+        let Some(counted) = counted.filter(|rounds| through_the_ring(rounds)) else {
             return;
         };
         let best = best("200 lone durable receipts", counted);
@@ -209,7 +209,7 @@ mod tests {
             let (mut producer, _guard) = attach_handler(&engine);
             rounds(|| stream(&mut producer, THOUSANDS * 1_000));
         });
-        let Some(counted) = counted.filter(through_the_ring) else {
+        let Some(counted) = counted.filter(|rounds| through_the_ring(rounds)) else {
             return;
         };
         let best = best("20,000 durable messages", counted);
@@ -217,7 +217,7 @@ mod tests {
     }
 
     /// False, and a line, if the child had no ring to work with.
-    fn through_the_ring(rounds: &Vec<Calls>) -> bool {
+    fn through_the_ring(rounds: &[Calls]) -> bool {
         if rounds.is_empty() {
             println!("skipped: io_uring is not to be had here, or DISK says otherwise");
         }

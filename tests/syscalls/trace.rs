@@ -38,6 +38,10 @@ pub(crate) fn traced(test: &str, work: impl FnOnce()) -> Option<Vec<Calls>> {
     }
 }
 
+#[expect(
+    clippy::zombie_processes,
+    reason = "its tracer waits for it, in follow()"
+)]
 fn count(test: &str) -> Result<Vec<Calls>, String> {
     let mut child = Command::new(std::env::current_exe().expect("a test binary"))
         .args(["--exact", test, "--nocapture", "--test-threads=1"])

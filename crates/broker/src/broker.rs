@@ -220,6 +220,9 @@ impl Broker {
                     let error = error.to_string();
                     self.receipts
                         .settle(|d| self.log.done_through(d), &mut self.effects);
+                    // Before the receipts that it is the reason of.
+                    let state = LogState::Poisoned(error.clone());
+                    self.effects.push_back(Effect::LogState(state));
                     self.receipts.fail(&mut self.effects);
                     for flush in self.flushes.drain(..) {
                         let reply = Err(RequestError::Poisoned {
@@ -230,9 +233,7 @@ impl Broker {
                             reply,
                         });
                     }
-                    self.poisoned = Some(error.clone());
-                    self.effects
-                        .push_back(Effect::LogState(LogState::Poisoned(error)));
+                    self.poisoned = Some(error);
                 }
             }
         }

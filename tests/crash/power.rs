@@ -58,7 +58,8 @@ impl LoopDisk {
             .and_then(|file| file.set_len(DISK_BYTES))
             .map_err(|e| e.to_string())?;
         run(Command::new("mkfs.ext4")
-            .args(["-q", "-F"])
+            // Nothing is left for the kernel to write by itself.
+            .args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
             .arg(disk.image()))?;
         disk.mount_image()?;
         Ok(disk)
@@ -104,7 +105,29 @@ impl LoopDisk {
     /// Stops the process and takes the disk as it is at this instant.
     pub(crate) fn cut(&self, child: &Child) {
         run(Command::new("kill").args(["-STOP", &child.id().to_string()])).expect("it stops");
-        std::fs::copy(self.image(), self.copy()).expect("the disk is copied");
+        // A copy takes its time, and is of no instant if the disk was written meanwhile.
+        loop {
+            let before = self.writes();
+            std::fs::copy(self.image(), self.copy()).expect("the disk is copied");
+            if self.writes() == before {
+                return;
+            }
+        }
+    }
+
+    /// Writes that the loop device has done or is doing, as the kernel counts them.
+    fn writes(&self) -> Vec<String> {
+        let mut list = Command::new("losetup");
+        list.args(["--noheadings", "--output", "NAME", "--associated"]);
+        let output = list.arg(self.image()).output().expect("losetup runs");
+        let name = String::from_utf8_lossy(&output.stdout)
+            .trim()
+            .replace("/dev/", "");
+        let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat"));
+        let stat = stat.expect("the loop device is there");
+        let fields: Vec<_> = stat.split_whitespace().map(str::to_owned).collect();
+        // Writes completed, sectors written, requests in flight, flushes completed.
+        [4, 6, 8, 15].map(|at| fields[at].clone()).to_vec()
     }
 
     /// Puts the copy in place, once the process is gone.

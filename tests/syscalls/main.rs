@@ -213,11 +213,19 @@ mod tests {
         // Submit and reap; the ring of the doorbell; asleep before the message and before the end
         // of the write; the producer parks, and is woken. The yields of a shard that waits for a
         // write are for others.
-        assert!(best.of(libc::SYS_io_uring_enter) <= 2 * RECEIPTS, "{best}");
-        assert!(best.of(libc::SYS_write) <= RECEIPTS, "{best}");
-        assert!(best.of(libc::SYS_epoll_wait) <= 2 * RECEIPTS, "{best}");
-        assert!(best.of(libc::SYS_futex) <= 2 * RECEIPTS, "{best}");
+        // One round may reap what the round before it submitted.
+        let slack = RECEIPTS / 50;
         let yields = best.of(libc::SYS_sched_yield);
+        assert!(
+            best.of(libc::SYS_io_uring_enter) <= 2 * RECEIPTS + slack,
+            "{best}"
+        );
+        assert!(best.of(libc::SYS_write) <= RECEIPTS, "{best}");
+        assert!(
+            best.of(libc::SYS_epoll_wait) <= 2 * RECEIPTS + slack,
+            "{best}"
+        );
+        assert!(best.of(libc::SYS_futex) <= 2 * RECEIPTS + slack, "{best}");
         assert!(best.total() - yields <= 7 * RECEIPTS, "{best}");
     }
 

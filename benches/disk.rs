@@ -174,9 +174,10 @@ impl Shelf {
                 done(0, Some(header))
             }
             DiskOpKind::Read { .. } => panic!("everything is dispatched from memory"),
-            DiskOpKind::Sync { .. } | DiskOpKind::Unlink { .. } | DiskOpKind::Forget { .. } => {
-                done(0, None)
-            }
+            DiskOpKind::Sync { .. }
+            | DiskOpKind::Prewrite { .. }
+            | DiskOpKind::Unlink { .. }
+            | DiskOpKind::Forget { .. } => done(0, None),
         }
     }
 }

@@ -73,6 +73,7 @@ impl Files {
                 assert!(self.0.insert(to, file).is_none(), "{to} is made twice");
                 done(0, Some(header))
             }
+            DiskOpKind::Prewrite { .. } => done(0, None),
             DiskOpKind::Unlink { segment } => {
                 self.0.remove(&segment);
                 done(0, None)

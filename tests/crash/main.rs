@@ -6,11 +6,15 @@
 //! The parent kills it, opens the directory itself and compares. One directory goes through many
 //! lives, so recovery also runs over what earlier recoveries left.
 //!
+//! Beside these, disks that do not do as they are told (`faults.rs`): full, read-only, failing.
+//!
 //! `CRASH_RUNS` sets the number of kills (10 unless told; 200 by hand), `POWER_CUTS` that of power
 //! cuts (2 unless told; 20 by hand; root only), `CRASH_SEED` the seed, `DISK` the disk driver.
 #![forbid(unsafe_code)]
 
 mod child;
+#[cfg(test)]
+mod faults;
 mod lives;
 mod power;
 

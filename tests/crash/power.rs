@@ -1,7 +1,10 @@
-//! A file system in a loop file, whose power can be cut.
+//! A file system in a loop file, whose power can be cut, and which can have less room than it says.
 //!
-//! The process is stopped, the backing file is copied (what the file system had not written yet is
-//! not in it), and the copy takes the place of the original: mounted, its journal replays.
+//! A cut: the process is stopped, the backing file is copied (what the file system had not written yet
+//! is not in it), and the copy takes the place of the original: mounted, its journal replays.
+//!
+//! Less room, as on a thin volume: the backing file is sparse and lies in a small tmpfs. Once that is
+//! full, writes to blocks that were never written fail with EIO.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -12,11 +15,22 @@ const DISK_BYTES: u64 = 256 << 20;
 pub(crate) struct LoopDisk {
     work: tempfile::TempDir,
     mount: PathBuf,
+    /// The backing file lies in a tmpfs of its own.
+    thin: bool,
 }
 
 impl LoopDisk {
     /// Why there cannot be one, in a line.
     pub(crate) fn new() -> Result<Self, String> {
+        Self::make(None)
+    }
+
+    /// With so many bytes behind the [`DISK_BYTES`] that it seems to have.
+    pub(crate) fn thin(bytes: u64) -> Result<Self, String> {
+        Self::make(Some(bytes))
+    }
+
+    fn make(thin_bytes: Option<u64>) -> Result<Self, String> {
         let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
         let uid = std::fs::read_to_string("/proc/self/status").map_err(|e| e.to_string())?;
         if !uid
@@ -25,9 +39,15 @@ impl LoopDisk {
         {
             return Err("needs root to mount a loop file".to_owned());
         }
+        if let Some(bytes) = thin_bytes {
+            run(Command::new("mount")
+                .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])
+                .arg(work.path()))?;
+        }
         let disk = Self {
             mount: work.path().join("mount"),
             work,
+            thin: thin_bytes.is_some(),
         };
         std::fs::create_dir(&disk.mount).map_err(|e| e.to_string())?;
         let image = std::fs::OpenOptions::new()
@@ -38,7 +58,8 @@ impl LoopDisk {
             .and_then(|file| file.set_len(DISK_BYTES))
             .map_err(|e| e.to_string())?;
         run(Command::new("mkfs.ext4")
-            .args(["-q", "-F"])
+            // Nothing is left for the kernel to write by itself.
+            .args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
             .arg(disk.image()))?;
         disk.mount_image()?;
         Ok(disk)
@@ -63,10 +84,50 @@ impl LoopDisk {
             .arg(&self.mount))
     }
 
+    /// Makes what is mounted read-only (`ro`) or writable (`rw`).
+    pub(crate) fn remount(&self, mode: &str) {
+        run(Command::new("mount")
+            .args(["-o", &format!("remount,{mode}")])
+            .arg(&self.mount))
+        .expect("it is mounted");
+    }
+
+    /// Gives a thin disk all the room it said it had, and mounts it afresh.
+    pub(crate) fn heal(&self) {
+        run(Command::new("mount")
+            .args(["-o", &format!("remount,size={}", 2 * DISK_BYTES)])
+            .arg(self.work.path()))
+        .expect("a tmpfs grows");
+        run(Command::new("umount").arg(&self.mount)).expect("nobody uses it");
+        self.mount_image().expect("the journal replays");
+    }
+
     /// Stops the process and takes the disk as it is at this instant.
     pub(crate) fn cut(&self, child: &Child) {
         run(Command::new("kill").args(["-STOP", &child.id().to_string()])).expect("it stops");
-        std::fs::copy(self.image(), self.copy()).expect("the disk is copied");
+        // A copy takes its time, and is of no instant if the disk was written meanwhile.
+        loop {
+            let before = self.writes();
+            std::fs::copy(self.image(), self.copy()).expect("the disk is copied");
+            if self.writes() == before {
+                return;
+            }
+        }
+    }
+
+    /// Writes that the loop device has done or is doing, as the kernel counts them.
+    fn writes(&self) -> Vec<String> {
+        let mut list = Command::new("losetup");
+        list.args(["--noheadings", "--output", "NAME", "--associated"]);
+        let output = list.arg(self.image()).output().expect("losetup runs");
+        let name = String::from_utf8_lossy(&output.stdout)
+            .trim()
+            .replace("/dev/", "");
+        let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat"));
+        let stat = stat.expect("the loop device is there");
+        let fields: Vec<_> = stat.split_whitespace().map(str::to_owned).collect();
+        // Writes completed, sectors written, requests in flight, flushes completed.
+        [4, 6, 8, 15].map(|at| fields[at].clone()).to_vec()
     }
 
     /// Puts the copy in place, once the process is gone.
@@ -80,8 +141,11 @@ impl LoopDisk {
 
 impl Drop for LoopDisk {
     fn drop(&mut self) {
-        if let Err(error) = run(Command::new("umount").arg("-l").arg(&self.mount)) {
-            eprintln!("{error}");
+        let tmpfs = self.thin.then_some(self.work.path());
+        for mounted in [Some(self.mount.as_path()), tmpfs].into_iter().flatten() {
+            if let Err(error) = run(Command::new("umount").arg("-l").arg(mounted)) {
+                eprintln!("{error}");
+            }
         }
     }
 }

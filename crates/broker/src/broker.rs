@@ -196,6 +196,12 @@ impl Broker {
         self.receipts.is_empty() && self.meta.is_empty() && self.log.idle()
     }
 
+    /// Whether a write or sync failed: what was in it may or may not be stored.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.is_some()
+    }
+
     /// The log, for its statistics.
     #[must_use]
     pub fn log(&self) -> &Log {
@@ -271,6 +277,9 @@ impl Broker {
                     let error = error.to_string();
                     self.receipts
                         .settle(|d| self.log.done_through(d), &mut self.effects);
+                    // Before the receipts that it is the reason of.
+                    let state = LogState::Poisoned(error.clone());
+                    self.effects.push_back(Effect::LogState(state));
                     self.receipts.fail(&mut self.effects);
                     self.settle_seeks();
                     self.fail_seeks(&error);
@@ -283,10 +292,8 @@ impl Broker {
                             reply,
                         });
                     }
-                    self.poisoned = Some(error.clone());
+                    self.poisoned = Some(error);
                     self.poisoned_ns = self.now.mono_ns;
-                    self.effects
-                        .push_back(Effect::LogState(LogState::Poisoned(error)));
                 }
             }
         }

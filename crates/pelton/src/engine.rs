@@ -182,6 +182,7 @@ impl Engine {
             clock: runtime.clock().clone(),
             waiting: waiting.unwrap_or_else(|| wait::default_waiting(runtime.shards())),
             entry_bytes_max: log.entry_bytes_max as usize,
+            dir: runtime.dir().unwrap_or(Path::new("")).into(),
         };
         let segment_max = log.segment_bytes.saturating_sub(SEGMENT_OVERHEAD_BYTES);
         let durable_bytes_max = settings.entry_bytes_max.min(segment_max as usize);

@@ -328,7 +328,10 @@ impl Producer {
     fn shut(&self) -> SendError {
         let topic = self.topic.name.to_string();
         match self.signal.state() {
-            ProducerState::DiskFull => SendError::DiskFull { topic },
+            ProducerState::DiskFull => SendError::DiskFull {
+                topic,
+                dir: self.topic.settings.dir.to_path_buf(),
+            },
             ProducerState::Poisoned => SendError::Poisoned {
                 topic,
                 error: self

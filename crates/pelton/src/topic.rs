@@ -1,5 +1,6 @@
 //! Topics and subscriptions: where producers and consumers come from.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use crate::consumer::SubscribeBuilder;
@@ -16,6 +17,8 @@ pub(crate) struct Settings {
     pub(crate) clock: Clock,
     pub(crate) waiting: Idle,
     pub(crate) entry_bytes_max: usize,
+    /// The data directory; empty in memory.
+    pub(crate) dir: Arc<Path>,
 }
 
 /// Makes or opens a topic: [`crate::Engine::topic`].

@@ -18,7 +18,7 @@ use pelton_sys::{
     Shutdown,
 };
 
-/// Spares are filled no faster than this, so that commits do not wait behind them (3.2).
+/// Segments are filled no faster than this, so that commits do not wait behind them (3.2).
 const SPARE_FILL_BYTES_PER_S: u64 = 50_000_000;
 /// Completions taken in one turn, about.
 const COMPLETIONS_PER_TURN_MAX: usize = 256;
@@ -60,9 +60,9 @@ struct Flight {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Commit,
-    Sync,
-    Read,
+    Commit(SegmentId),
+    Sync(SegmentId),
+    Read(SegmentId),
     /// When it is done, the file is opened: it may be written at any time from then on.
     Make(SegmentId),
     Task,
@@ -134,7 +134,7 @@ impl DiskSide {
                     Ok(bytes) => counters.add(Counter::BytesWritten, *bytes as u64),
                     Err(_) => counters.increment(Counter::DiskErrors),
                 }
-                let result = result.map_err(|error| disk_error("write", segment, &error));
+                let result = result.map_err(|error| self.disk_error("write to", segment, &error));
                 self.done.push_back(Answer::Disk(DiskDone {
                     id,
                     result,
@@ -151,7 +151,7 @@ impl DiskSide {
                 counters.increment(Counter::DiskSyncs);
                 let (file, memory) = (FileId(segment.0), memory_of(buffer));
                 (
-                    Kind::Commit,
+                    Kind::Commit(segment),
                     Op::Commit {
                         file,
                         offset,
@@ -162,7 +162,7 @@ impl DiskSide {
             DiskOpKind::Sync { segment } => {
                 counters.increment(Counter::DiskSyncs);
                 (
-                    Kind::Sync,
+                    Kind::Sync(segment),
                     Op::Sync {
                         file: FileId(segment.0),
                     },
@@ -181,7 +181,7 @@ impl DiskSide {
                 }
                 let (file, memory) = (FileId(segment.0), memory_of(buffer));
                 (
-                    Kind::Read,
+                    Kind::Read(segment),
                     Op::Read {
                         file,
                         offset,
@@ -228,6 +228,19 @@ impl DiskSide {
                     }),
                 )
             }
+            DiskOpKind::Prewrite {
+                segment,
+                offset,
+                bytes,
+            } => (
+                Kind::Task,
+                task(FileTask::Prewrite {
+                    path: path(segment),
+                    offset,
+                    bytes,
+                    bytes_per_s: SPARE_FILL_BYTES_PER_S,
+                }),
+            ),
             DiskOpKind::Unlink { segment } => {
                 let path = path(segment);
                 files.disk.close_file(FileId(segment.0));
@@ -379,6 +392,12 @@ impl DiskSide {
         shutdown
     }
 
+    fn disk_error(&self, what: &str, segment: SegmentId, error: &io::Error) -> DiskError {
+        let dir = self.files.as_ref().map(|files| files.dir.as_path());
+        let path = dir.unwrap_or(Path::new("")).join(segment.to_string());
+        error_of(error, format!("{what} {}: {error}", path.display()))
+    }
+
     fn submit(&mut self, user: u32, op: Op) {
         let Some(files) = &mut self.files else { return };
         if !self.waiting.is_empty() {
@@ -445,8 +464,8 @@ impl DiskSide {
         self.free.push(user as u32);
         let took_ns = now_ns.saturating_sub(submitted_ns);
         match kind {
-            Kind::Commit | Kind::Sync => metrics.sync.record(took_ns),
-            Kind::Read => metrics.read.record(took_ns),
+            Kind::Commit(_) | Kind::Sync(_) => metrics.sync.record(took_ns),
+            Kind::Read(_) => metrics.read.record(took_ns),
             _ => {}
         }
         let result = match kind {
@@ -458,7 +477,7 @@ impl DiskSide {
                 return;
             }
             // A file that ends early is not the driver's business: the log asked for so much.
-            Kind::Read => match result {
+            Kind::Read(_) => match result {
                 Err(error) => match ReadFault::of(&error) {
                     Some(ReadFault::Truncated { got, .. }) => Ok(got),
                     _ => Err(error),
@@ -474,19 +493,25 @@ impl DiskSide {
                     .open_file(FileId(segment.0), &path, access, true)
                     .map(|()| bytes)
             }),
-            Kind::Commit | Kind::Sync | Kind::Task => result,
+            Kind::Commit(_) | Kind::Sync(_) | Kind::Task => result,
         };
         match &result {
-            Ok(bytes) if kind == Kind::Read => {
+            Ok(bytes) if matches!(kind, Kind::Read(_)) => {
                 metrics.counters.add(Counter::BytesRead, *bytes as u64);
             }
-            Ok(bytes) if kind == Kind::Commit => {
+            Ok(bytes) if matches!(kind, Kind::Commit(_)) => {
                 metrics.counters.add(Counter::BytesWritten, *bytes as u64);
             }
             Ok(_) => {}
             Err(_) => metrics.counters.increment(Counter::DiskErrors),
         }
-        let result = result.map_err(|error| error_of(&error, error.to_string()));
+        let result = result.map_err(|error| match kind {
+            Kind::Commit(segment) => self.disk_error("commit to", segment, &error),
+            Kind::Sync(segment) => self.disk_error("sync", segment, &error),
+            Kind::Read(segment) => self.disk_error("read", segment, &error),
+            // They name their file.
+            Kind::Make(_) | Kind::Task | Kind::Meta => error_of(&error, error.to_string()),
+        });
         let buffer = memory.map(buffer_of);
         self.done
             .push_back(Answer::Disk(DiskDone { id, result, buffer }));
@@ -505,10 +530,6 @@ fn memory_of(buffer: PageBuf) -> Memory {
 fn buffer_of(memory: Memory) -> PageBuf {
     let (bytes, start, len) = memory.into_parts();
     PageBuf::from_parts(bytes, start, len)
-}
-
-fn disk_error(what: &str, segment: SegmentId, error: &io::Error) -> DiskError {
-    error_of(error, format!("{what} {segment}: {error}"))
 }
 
 /// The log tells "full" and "again" from other failures by number; an error that has been given a

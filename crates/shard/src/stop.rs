@@ -135,7 +135,7 @@ impl Shard {
             self.broker.close();
             // What the close asks of the disk is carried out by the next turn.
         } else if stop.phase == Phase::Closing && self.broker.quiet() && !self.broker.has_work() {
-            (stop.phase, stop.clean) = (Phase::Stopped, true);
+            (stop.phase, stop.clean) = (Phase::Stopped, !self.broker.is_poisoned());
         }
         if stop.phase != Phase::Stopped && now.mono_ns >= stop.deadline_ns {
             stop.phase = Phase::Stopped;

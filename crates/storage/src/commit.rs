@@ -11,6 +11,7 @@ mod write;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::ahead::Ahead;
 use crate::checkpoint::{Checkpoint, PART_BYTES_MIN, Part};
 use crate::encode::{BlockPlan, encode_block, encode_seal};
 use crate::entry::{Durability, Ticket, TopicKey, TopicSlot};
@@ -35,6 +36,8 @@ pub(crate) struct Store {
     pub(crate) gather: Gather,
     pub(crate) segments: Segments,
     pub(crate) active: Option<Active>,
+    /// Zeros on their way into the first segment.
+    pub(crate) ahead: Option<Ahead>,
     pub(crate) checkpoint: Checkpoint,
     pub(crate) recovered: BTreeMap<TopicKey, RecoveredTopic>,
     /// Longest block that fits an empty segment, bytes.
@@ -156,6 +159,9 @@ pub(crate) enum Pending {
         from: u32,
         to: u32,
     },
+    Prewrite {
+        bytes: u64,
+    },
     Unlink {
         slot: u32,
     },
@@ -180,6 +186,7 @@ impl Store {
             gather: Gather::new(batch_bytes_max),
             segments: Segments::default(),
             active: None,
+            ahead: None,
             checkpoint: Checkpoint::default(),
             recovered: BTreeMap::new(),
             block_bytes_max,
@@ -323,6 +330,9 @@ impl Log {
         store.may_write = true;
         self.free_consumed(&mut store);
         self.keep_spares(&mut store);
+        if store.closing == Closing::No {
+            store.write_ahead();
+        }
         if store.poisoned.is_none() {
             store.close_if_due();
             self.pump(&mut store);
@@ -474,6 +484,7 @@ impl Log {
                 Pending::Recycle { from, to } => {
                     self.on_recycled(&mut store, from, to, &done.result);
                 }
+                Pending::Prewrite { bytes } => store.on_prewritten(bytes, &done.result),
                 Pending::Unlink { slot } => {
                     store.segments.remove(slot);
                     store.stats.segments_unlinked += 1;
@@ -555,7 +566,12 @@ impl Log {
             };
             store.activate(slot);
         }
-        if !store.fits(pages, groups, entries, reserve) {
+        let fits = store.fits(pages, groups, entries, reserve);
+        if store.meets_zeros(fits.then_some(pages)) {
+            store.stalled = true;
+            return;
+        }
+        if !fits {
             // A seal is written inline, behind everything that is to be proven by commits.
             if !store.has_no_run() {
                 store.stalled = true;

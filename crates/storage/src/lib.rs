@@ -4,6 +4,7 @@
 //! `now` and the outcome of disk operations, and carries out the [`DiskOp`]s it is given.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod attach;
 mod block;
 mod checkpoint;

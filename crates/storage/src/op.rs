@@ -83,6 +83,16 @@ pub enum DiskOpKind {
         /// First page of the new life.
         header: PageBuf,
     },
+    /// Write zeros over a part of an open segment and fdatasync them, at no more than 50 MB/s, and on
+    /// a descriptor of its own: a write-back error is then reported to the log's own sync as well.
+    Prewrite {
+        /// Segment written to.
+        segment: SegmentId,
+        /// Byte offset in its file.
+        offset: u64,
+        /// Bytes of zeros.
+        bytes: u64,
+    },
     /// Unlink the file and sync the directory.
     Unlink {
         /// Segment to remove.
@@ -98,11 +108,11 @@ pub enum DiskOpKind {
 /// How a new segment's file is filled behind its header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fill {
-    /// Zeros, as fast as the disk takes them: somebody waits for this segment.
+    /// Zeros, as fast as the disk takes them: somebody waits for this short segment.
     Zeros,
     /// Zeros at no more than 50 MB/s (`spec/runtime.md` 3.2): a spare for later.
     ZerosPaced,
-    /// `fallocate` only: the pool was empty at a roll.
+    /// `fallocate` only: the pool was empty at a roll, or the first receipt waits for it.
     Allocate,
 }
 
@@ -119,7 +129,7 @@ pub struct DiskDone {
 
 /// The kernel's answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text} (errno {errno})")]
+#[error("{text}")]
 pub struct DiskError {
     /// Error number as the kernel gave it; 0 if there was none.
     pub errno: i32,

@@ -1,4 +1,5 @@
 //! Spares: segments made ahead, consumed ones used again, and what happens when the disk is full.
+use crate::ahead::{Ahead, PIECE_BYTES};
 use crate::commit::{Pending, Store, coming};
 use crate::format::SegmentHeader;
 use crate::log::{Log, LogEvent};
@@ -81,10 +82,14 @@ impl Log {
         if store.poisoned.is_some() || store.no_space && store.now_ns < store.retry_create_ns {
             return;
         }
-        if store.lacks_spare(self.options.spares_min) {
-            let first = store.active.is_none() && store.segments.ready().is_none();
-            let fill = if first { Fill::Zeros } else { Fill::ZerosPaced };
-            store.create(self.options.segment_bytes, fill);
+        // The first segment has the disk to itself until it is written through.
+        if !store.lacks_spare(self.options.spares_min) || store.ahead.is_some() {
+            return;
+        }
+        if store.active.is_none() && store.segments.ready().is_none() {
+            store.create_first(self.options.segment_bytes);
+        } else {
+            store.create(self.options.segment_bytes, Fill::ZerosPaced);
         }
     }
 
@@ -105,7 +110,7 @@ impl Log {
             return;
         }
         if store.active.is_none() {
-            store.create(self.options.segment_bytes, Fill::Zeros);
+            store.create_first(self.options.segment_bytes);
             return;
         }
         let slot = store.create(self.options.segment_bytes, Fill::Allocate);
@@ -126,9 +131,14 @@ impl Log {
                 store.stats.segments_created += 1;
                 store.no_space = false;
             }
-            Err(_) => {
+            Err(error) => {
+                if store.active.is_none() && store.gather.held_bytes > 0 {
+                    // There is no telling when what was taken could be written.
+                    self.poison(store, error.clone());
+                }
                 // Whatever the reason: without new segments publishing ends with the active one.
                 store.segments.remove(slot);
+                store.ahead.take_if(|ahead| ahead.is_of(slot));
                 store.no_space = true;
                 store.segments.look = true;
                 store.retry_create_ns = store.now_ns.saturating_add(CREATE_RETRY_NS);
@@ -178,6 +188,16 @@ impl Store {
             return None;
         }
         self.segments.ready()
+    }
+
+    /// The segment that the first receipt waits for.
+    fn create_first(&mut self, bytes: u64) {
+        if bytes <= PIECE_BYTES {
+            self.create(bytes, Fill::Zeros);
+        } else {
+            let slot = self.create(bytes, Fill::Allocate);
+            self.ahead = Some(Ahead::new(slot));
+        }
     }
 
     fn create(&mut self, bytes: u64, fill: Fill) -> u32 {

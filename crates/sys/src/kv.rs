@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
@@ -13,7 +13,12 @@ const CACHE_BYTES: usize = 4 << 20;
 
 /// Text keys to bytes. Clones share the store; the last one closes it.
 #[derive(Clone)]
-pub struct Kv(Arc<Database>);
+pub struct Kv(Arc<Store>);
+
+struct Store {
+    database: Database,
+    path: PathBuf,
+}
 
 /// One change of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +51,8 @@ impl Kv {
         if fresh && let Some(dir) = path.parent() {
             crate::file::sync_dir(dir)?;
         }
-        Ok(Self(Arc::new(database)))
+        let path = path.to_owned();
+        Ok(Self(Arc::new(Store { database, path })))
     }
 
     /// All pairs, by rising key.
@@ -55,7 +61,7 @@ impl Kv {
     /// When the store cannot be read.
     pub fn load(&self) -> io::Result<Vec<(String, Vec<u8>)>> {
         let load = || -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
-            let table = self.0.begin_read()?.open_table(META)?;
+            let table = self.0.database.begin_read()?.open_table(META)?;
             let mut pairs = Vec::new();
             for pair in table.iter()? {
                 let (key, value) = pair?;
@@ -63,7 +69,7 @@ impl Kv {
             }
             Ok(pairs)
         };
-        load().map_err(|error| io::Error::other(format!("read metadata: {error}")))
+        load().map_err(|error| failed("read metadata", &self.0.path, &error))
     }
 
     /// Does all of `writes` or none of them, durably: one transaction, synced before it returns.
@@ -74,7 +80,7 @@ impl Kv {
     /// When it could not be made durable; the store is as before.
     pub fn apply(&self, writes: &[KvWrite]) -> io::Result<()> {
         let apply = || -> Result<(), redb::Error> {
-            let transaction = self.0.begin_write()?;
+            let transaction = self.0.database.begin_write()?;
             {
                 let mut table = transaction.open_table(META)?;
                 for write in writes {
@@ -87,7 +93,7 @@ impl Kv {
             transaction.commit()?;
             Ok(())
         };
-        apply().map_err(|error| io::Error::other(format!("write metadata: {error}")))
+        apply().map_err(|error| failed("write metadata", &self.0.path, &error))
     }
 }
 

@@ -27,7 +27,7 @@ pub enum LockError {
         holder: String,
     },
     /// The lock file could not be made or locked.
-    #[error("lock {}: {source}", path.display())]
+    #[error("lock {}: {source}: check the permissions of the directory and its file system", path.display())]
     Io {
         /// The lock file.
         path: PathBuf,

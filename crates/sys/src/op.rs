@@ -72,6 +72,18 @@ pub enum FileTask {
         /// Its new first bytes.
         header: Memory,
     },
+    /// Writes zeros over a part of a file and syncs them, on a descriptor of its own: a write-back
+    /// error is reported once to each, so this cannot take it away from the syncs of [`Op::Sync`].
+    Prewrite {
+        /// Which file.
+        path: PathBuf,
+        /// Where the zeros start, in bytes.
+        offset: u64,
+        /// How many.
+        bytes: u64,
+        /// At most so many bytes a second; 0 is no limit.
+        bytes_per_s: u64,
+    },
     /// Removes the file and syncs the directory. A file that is gone already is no error.
     Unlink {
         /// Which file.

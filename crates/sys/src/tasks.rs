@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +38,15 @@ pub(crate) fn run(work: TaskWork, closing: &AtomicBool) -> (io::Result<usize>, O
             to_path,
             header,
         } => (recycle(&from_path, &to_path, &header), Some(header)),
+        FileTask::Prewrite {
+            path,
+            offset,
+            bytes,
+            bytes_per_s,
+        } => {
+            let range = offset..offset.saturating_add(bytes);
+            (prewrite(&path, range, bytes_per_s, closing), None)
+        }
         FileTask::Unlink { path } => (unlink(&path), None),
         FileTask::Forget { .. } => (
             work.file.map_or(Ok(()), |file| file.forget()).map(|()| 0),
@@ -60,7 +70,7 @@ fn create(
     let file = SegmentFile::open(path, Access::CreateNew, false)?;
     let make = || {
         match fill {
-            Fill::Zeros { bytes_per_s } => write_zeros(&file, bytes, bytes_per_s, closing)?,
+            Fill::Zeros { bytes_per_s } => write_zeros(&file, 0..bytes, bytes_per_s, closing)?,
             Fill::Allocate => allocate(&file, bytes, closing)?,
         }
         finish(&file, header)?;
@@ -85,6 +95,22 @@ fn recycle(from: &Path, to: &Path, header: &Memory) -> io::Result<usize> {
         remove_failed(to);
         at("recycle", to, &error)
     })
+}
+
+fn prewrite(
+    path: &Path,
+    range: Range<u64>,
+    bytes_per_s: u64,
+    closing: &AtomicBool,
+) -> io::Result<usize> {
+    let file = SegmentFile::open(path, Access::ReadWrite, false)?;
+    write_zeros(&file, range, bytes_per_s, closing)
+        .map(|()| {
+            // As after a creation.
+            let _ = file.forget();
+            0
+        })
+        .map_err(|error| at("write zeros to", path, &error))
 }
 
 fn unlink(path: &Path) -> io::Result<usize> {
@@ -115,10 +141,11 @@ fn write_all(file: &SegmentFile, offset: u64, bytes: &[u8]) -> io::Result<()> {
 
 fn write_zeros(
     file: &SegmentFile,
-    bytes: u64,
+    range: Range<u64>,
     bytes_per_s: u64,
     closing: &AtomicBool,
 ) -> io::Result<()> {
+    let bytes = range.end - range.start;
     let zeros = vec![0; usize::try_from(PIECE_BYTES.min(bytes)).unwrap_or(0)];
     let start = Instant::now();
     let mut done = 0;
@@ -127,10 +154,14 @@ fn write_zeros(
             return Err(io::Error::from_raw_os_error(libc::ECANCELED));
         }
         let piece = (bytes - done).min(PIECE_BYTES);
-        write_all(file, done, &zeros[..usize::try_from(piece).unwrap_or(0)])?;
+        write_all(
+            file,
+            range.start + done,
+            &zeros[..usize::try_from(piece).unwrap_or(0)],
+        )?;
         file.sync_data()?;
         done += piece;
-        if bytes_per_s > 0 && done < bytes {
+        if bytes_per_s > 0 {
             let due = Duration::from_nanos(pace_ns(done, bytes_per_s));
             // The pace is kept by a pool thread of its own, which has no event to wait for.
             std::thread::sleep(
@@ -157,7 +188,7 @@ fn allocate(file: &SegmentFile, bytes: u64, closing: &AtomicBool) -> io::Result<
     match retry(|| check(unsafe { libc::fallocate(fd, 0, 0, len) })) {
         // A file system without it: the space has to be there all the same.
         Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
-            write_zeros(file, bytes, 0, closing)
+            write_zeros(file, 0..bytes, 0, closing)
         }
         other => other.map(drop),
     }

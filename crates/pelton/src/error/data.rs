@@ -1,6 +1,7 @@
 //! Errors of the data path: send, receipt, receive, ack, grant, forward.
 
 use std::fmt;
+use std::path::PathBuf;
 
 /// Why an entry was not handed to the shard. It was not stored and never will be.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,11 +45,14 @@ pub enum SendError {
     },
     /// The disk is full.
     #[error(
-        "sending to {topic:?} failed: the disk under the data directory is full; ack or delete backlog, or make space"
+        "sending to {topic:?} failed: the disk under {} is full; ack or delete backlog, or make space",
+        dir.display()
     )]
     DiskFull {
         /// The topic.
         topic: String,
+        /// The data directory.
+        dir: PathBuf,
     },
     /// A write or sync failed; the log takes nothing more.
     #[error(

@@ -156,7 +156,7 @@ impl Log {
     }
 
     /// Nothing unproven gets a receipt any more, and nothing more is written.
-    pub(super) fn poison(&mut self, store: &mut Store, error: DiskError) {
+    pub(crate) fn poison(&mut self, store: &mut Store, error: DiskError) {
         if store.poisoned.is_some() {
             return;
         }

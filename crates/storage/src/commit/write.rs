@@ -95,7 +95,8 @@ impl Store {
         if !self.checkpoint.is_active() {
             return Part::default();
         }
-        let mut pages = format::pages(self.gather.batch_bytes_max);
+        let most = format::pages(self.gather.batch_bytes_max);
+        let mut pages = most.min(self.pages_before_zeros());
         while pages > format::pages(bytes) && !self.fits(pages, groups, entries, 0) {
             pages -= 1;
         }

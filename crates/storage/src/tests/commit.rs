@@ -144,6 +144,124 @@ fn blocks_gathered_during_a_commit_go_with_the_next_one_and_stay_unproven_until_
     assert_eq!(world.log.stats().syncs, 4);
 }
 
+/// A log with a first segment that is allocated and written through behind the first receipt.
+fn with_long_segments() -> World {
+    let mut world = World::new(Options {
+        segment_bytes: 4 << 20,
+        ..small()
+    });
+    let slot = world.topic(1);
+    world.turn();
+    world.complete(0);
+    world.append(slot, b"first").unwrap();
+    world
+}
+
+fn is_prewrite(op: &super::InFlight) -> bool {
+    matches!(op.op.kind, DiskOpKind::Prewrite { .. })
+}
+
+/// Completes all but the zeros in flight.
+fn turn_beside_zeros(world: &mut World) {
+    world.turn();
+    while let Some(index) = world.in_flight.iter().position(|op| !is_prewrite(op)) {
+        world.complete(index);
+    }
+}
+
+/// How many zeros were written, in bytes.
+fn prewritten(world: &World) -> u64 {
+    let trace = world.disk.trace.iter();
+    let bytes = trace.map(|event| match event {
+        Trace::Prewritten(_, _, bytes) => *bytes,
+        _ => 0,
+    });
+    bytes.sum()
+}
+
+#[test]
+fn the_first_receipt_of_a_log_waits_for_no_zeros() {
+    let mut world = with_long_segments();
+    for _ in 0..2 {
+        turn_beside_zeros(&mut world);
+    }
+    let slot = world.topic_slot();
+    assert_eq!(world.log.ready_end(slot), 1, "receipted");
+    assert_eq!(prewritten(&world), 0);
+    assert!(world.in_flight.iter().any(is_prewrite), "they follow");
+    world.settle();
+    let (segment, lead) = (4 << 20, 256 << 10);
+    assert_eq!(prewritten(&world), segment - lead, "all behind the lead");
+    assert_eq!(world.log.next_deadline(), None);
+}
+
+#[test]
+fn a_block_of_a_new_log_waits_for_one_piece_of_zeros_at_most() {
+    let mut world = with_long_segments();
+    let slot = world.topic_slot();
+    turn_beside_zeros(&mut world);
+    let (mut waits, mut sent) = (0, 1);
+    while world.log.stats().segments_sealed == 0 {
+        world.append(slot, &[7; 30_000]).unwrap();
+        sent += 1;
+        for _ in 0..4 {
+            turn_beside_zeros(&mut world);
+        }
+        if world.log.ready_end(slot) < sent {
+            let now_ns = world.now_ns;
+            let due = world.log.next_deadline().is_some_and(|at| at <= now_ns);
+            assert!(!due, "it waits for the zeros, not in circles");
+            // The disk checks that they meet no block.
+            let index = world.in_flight.iter().position(is_prewrite);
+            world.complete(index.expect("nothing else to wait for"));
+            waits += 1;
+        }
+    }
+    assert_eq!(waits, 1);
+    assert_eq!(prewritten(&world), 256 << 10, "the tail was faster");
+    world.settle();
+    let options = world.options.clone();
+    let (mut world, _) = World::open(world.kill(), options).unwrap();
+    let slot = world.topic(1);
+    assert_eq!(world.bodies(slot, 0).len() as u64, sent);
+}
+
+#[test]
+fn a_tail_slower_than_the_zeros_never_waits_for_them() {
+    let mut world = with_long_segments();
+    let slot = world.topic_slot();
+    let mut sent = 1;
+    while world.log.stats().segments_sealed == 0 {
+        world.append(slot, &[7; 3_000]).unwrap();
+        sent += 1;
+        for _ in 0..4 {
+            turn_beside_zeros(&mut world);
+        }
+        assert_eq!(world.log.ready_end(slot), sent);
+        if let Some(index) = world.in_flight.iter().position(is_prewrite) {
+            world.complete(index);
+        }
+    }
+    assert_eq!(prewritten(&world), (4 << 20) - (256 << 10));
+}
+
+#[test]
+fn zeros_that_fail_leave_the_segment_allocated_and_the_log_sound() {
+    let mut world = with_long_segments();
+    turn_beside_zeros(&mut world);
+    let slot = world.topic_slot();
+    let index = world.in_flight.iter().position(is_prewrite).unwrap();
+    let id = world.in_flight.remove(index).unwrap().op.id;
+    world.log.on_done(crate::DiskDone {
+        id,
+        result: Err(super::disk::error(crate::DiskError::EIO, "zeros failed")),
+        buffer: None,
+    });
+    world.publish(slot, b"second");
+    assert!(world.log.poisoned().is_none());
+    assert_eq!(prewritten(&world), 0, "given up");
+}
+
 #[test]
 fn a_failed_commit_proves_nothing_and_poisons_the_log() {
     let mut world = World::new(small());

@@ -63,7 +63,8 @@ const SUBS: usize = 2;
 
 fn options(rng: &mut Rng) -> Options {
     Options {
-        segment_bytes: 64 << 10,
+        // The longer ones are written through ahead of their tail.
+        segment_bytes: if rng.one_in(4) { 1 << 20 } else { 64 << 10 },
         tail_bytes: 16 << 10 << rng.below(3),
         read_buffers: 2 + rng.below(6) as u32,
         spares_max: 2 + rng.below(3) as u32,

@@ -46,6 +46,7 @@ pub(crate) enum Trace {
     Synced(SegmentId),
     Created(SegmentId),
     Recycled(SegmentId, SegmentId),
+    Prewritten(SegmentId, u64, u64),
     Unlinked(SegmentId),
 }
 
@@ -286,6 +287,19 @@ impl Disk {
                 file.durable = file.cached.clone();
                 self.files.insert(to, file);
                 self.trace.push(Trace::Recycled(from, to));
+                Ok(0)
+            }
+            DiskOpKind::Prewrite {
+                segment,
+                offset,
+                bytes,
+            } => {
+                let file = self.files.get_mut(&segment).unwrap();
+                let range = offset as usize..(offset + bytes) as usize;
+                let behind_blocks = file.cached[range.clone()].iter().all(|&byte| byte == 0);
+                assert!(behind_blocks, "zeros over blocks of {segment} at {offset}");
+                file.durable[range].fill(0);
+                self.trace.push(Trace::Prewritten(segment, offset, bytes));
                 Ok(0)
             }
             DiskOpKind::Unlink { segment } => {

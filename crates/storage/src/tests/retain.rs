@@ -177,6 +177,37 @@ fn a_full_disk_stops_publishing_and_acks_start_it_again_by_themselves() {
 }
 
 #[test]
+fn a_log_that_cannot_make_its_first_segment_keeps_nobody_waiting() {
+    // Known before the first entry: refused until there is room.
+    let mut world = World::new(small());
+    world.disk.files_max = Some(0);
+    let slot = world.topic(1);
+    world.turn();
+    world.complete(0);
+    assert_eq!(world.append(slot, b"early"), Err(Refused::DiskFull));
+    world.disk.files_max = None;
+    world.now_ns += 2_000_000_000;
+    world.settle();
+    world.publish(slot, b"1");
+
+    // Found out with an entry taken: nobody knows when it could be written.
+    let mut world = World::new(small());
+    world.disk.files_max = Some(0);
+    let slot = world.topic(1);
+    world.append(slot, b"early").unwrap();
+    world.settle();
+    let error = world.log.poisoned().expect("it does not wait for room");
+    assert!(error.is_full(), "{error}");
+    assert_eq!(world.append(slot, b"late"), Err(Refused::Poisoned));
+    assert!(world.log.idle());
+    let (mut world, _) = World::open(world.kill(), small()).unwrap();
+    let slot = world.topic(1);
+    world.disk.files_max = None;
+    world.publish(slot, b"1");
+    assert_eq!(world.bodies(slot, 0), [b"1"]);
+}
+
+#[test]
 fn a_disk_that_fills_while_data_waits_for_its_segment_still_takes_acks() {
     for seed in 0..30 {
         let mut rng = Rng(seed);

@@ -685,7 +685,8 @@ fn check_order_of_segments(inline: bool) {
                 assert!(made.contains(id), "written before it was ready");
                 assert_eq!(dirty, [], "a commit proves nothing written before it");
             }
-            Trace::Synced(_) | Trace::Committed(_) | Trace::Unlinked(_) => {}
+            Trace::Synced(_) | Trace::Committed(_) | Trace::Prewritten(..) | Trace::Unlinked(_) => {
+            }
         }
     }
     assert_eq!(

@@ -162,3 +162,34 @@ fn zeros_are_written_no_faster_than_asked() {
         start.elapsed()
     );
 }
+
+#[test]
+fn zeros_ahead_of_the_tail_touch_nothing_else_and_are_synced() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("a");
+    fs::write(&path, pattern(1 << 20)).expect("written");
+    let (offset, bytes) = (64 << 10, 300 << 10);
+    let effects = recorded(|| {
+        let path = path.clone();
+        let bytes_per_s = 0;
+        do_here(FileTask::Prewrite {
+            path,
+            offset,
+            bytes,
+            bytes_per_s,
+        })
+        .expect("zeros");
+    });
+    assert_eq!(effects, ["write a", "sync a", "write a", "sync a"]);
+    let mut expected = pattern(1 << 20);
+    expected[offset as usize..(offset + bytes) as usize].fill(0);
+    assert!(fs::read(&path).expect("there") == expected);
+    let gone = FileTask::Prewrite {
+        path: dir.path().join("b"),
+        offset,
+        bytes,
+        bytes_per_s: 0,
+    };
+    let error = do_here(gone).expect_err("no such file").to_string();
+    assert!(error.contains("/b"), "{error}");
+}

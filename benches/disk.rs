@@ -82,6 +82,7 @@ impl Shelf {
                 sequence: self.now_ns,
                 publish_ms: 1,
                 arrived_ns: self.now_ns,
+                ..NewEntry::default()
             };
             let appended = self.log.append(self.topic, &entry, self.now_ns);
             self.last = appended.expect("there is room").ticket;

@@ -163,6 +163,7 @@ impl World {
             sequence: self.next_sequence,
             publish_ms: 1,
             arrived_ns: self.now_ns,
+            ..NewEntry::default()
         };
         let appended = self
             .log

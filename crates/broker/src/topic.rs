@@ -210,6 +210,7 @@ impl Broker {
             sequence: entry.sequence,
             publish_ms: self.now.wall_ms,
             arrived_ns: entry.arrived_ns,
+            ..NewEntry::default()
         };
         let topic = self.topics[index as usize]
             .as_mut()

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use pelton_broker::storage::{
-    CursorState, DiskDone, DiskError, DiskOpKind, Durability, EntryMeta, Fetch, Log, Options,
-    Place, Position, RecoverError, RecoverReport, Recovered, Repair, SegmentId, TopicKey,
+    Block, CursorState, DiskDone, DiskError, DiskOpKind, Durability, EntryMeta, Fetch, Log,
+    Options, Place, Position, RecoverError, RecoverReport, Recovered, Repair, SegmentId, TopicKey,
     TopicSlot,
 };
 use pelton_broker::{TOPIC_PREFIX, TopicRecord};
@@ -69,8 +69,10 @@ pub struct TopicLog {
     pub entries: u64,
     /// Messages in them.
     pub messages: u64,
-    /// Bytes of their bodies.
+    /// Bytes of their properties and bodies.
     pub bytes: u64,
+    /// Entries with a deliver-at time or a deadline.
+    pub timed: u64,
     /// Consecutive entries, in order: a ledger that is named twice has a gap between.
     pub runs: Vec<EntryRun>,
     /// Entries that cannot be read or whose checksum is wrong; not in the counts above.
@@ -99,6 +101,8 @@ pub struct CursorLog {
     pub mark_delete: Option<Position>,
     /// Entries acked beyond that.
     pub acked_beyond: u64,
+    /// Entries of which some messages are acked.
+    pub partly_acked: u64,
 }
 
 /// One entry, as [`dump`] gives it.
@@ -110,6 +114,8 @@ pub struct DumpedEntry<'a> {
     pub topic: &'a str,
     /// Counts, times and numbers.
     pub meta: &'a EntryMeta,
+    /// Properties of the entry as a whole, as they were handed in; mostly empty.
+    pub properties: &'a [u8],
     /// The framed messages.
     pub body: &'a [u8],
 }
@@ -250,13 +256,14 @@ fn look_at_shard(
         let record = names.topics.get(&(shard, key.0));
         let slot = log.open_topic(key, Durability::Synced);
         let mut topic = topic_log(key, record, &cursors);
-        flow = read_topic(&mut log, slot, &mut files, &mut topic, &mut |meta, body| {
-            let topic = record.map_or("", |record| record.name.as_str());
+        let name = record.map_or("", |record| record.name.as_str());
+        flow = read_topic(&mut log, slot, &mut files, &mut topic, &mut |block, at| {
             each(DumpedEntry {
                 shard,
-                topic,
-                meta,
-                body,
+                topic: name,
+                meta: block.meta(at),
+                properties: block.properties(at),
+                body: block.body(at),
             })
         });
         report.topics.push(topic);
@@ -283,6 +290,7 @@ fn topic_log(key: TopicKey, record: Option<&TopicRecord>, cursors: &[CursorState
             name: name_of(cursor.sub.0),
             mark_delete: cursor.mark_delete,
             acked_beyond: cursor.acked.iter().map(|(_, count)| count).sum(),
+            partly_acked: cursor.partial.len() as u64,
         });
     TopicLog {
         key: key.0,
@@ -297,7 +305,7 @@ fn read_topic(
     slot: TopicSlot,
     files: &mut Segments,
     topic: &mut TopicLog,
-    each: &mut dyn FnMut(&EntryMeta, &[u8]) -> ControlFlow<()>,
+    each: &mut dyn FnMut(&Block, u32) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let (first, end) = (log.first(slot), log.end(slot));
     for ordinal in first..end {
@@ -307,10 +315,9 @@ fn read_topic(
         }
         loop {
             match log.locate(slot, ordinal) {
-                Place::Memory(block, place) => {
-                    let (meta, body) = (block.meta(place), block.body(place));
-                    topic.count(meta);
-                    each(meta, body)?;
+                Place::Memory(block, at) => {
+                    topic.count(block.meta(at));
+                    each(block, at)?;
                     break;
                 }
                 Place::OnDisk | Place::Reading => {
@@ -369,7 +376,8 @@ impl TopicLog {
     fn count(&mut self, meta: &EntryMeta) {
         self.entries += 1;
         self.messages += u64::from(meta.messages);
-        self.bytes += u64::from(meta.bytes);
+        self.bytes += u64::from(meta.payload_bytes());
+        self.timed += u64::from(meta.deliver_at_ms | meta.deadline_ms != 0);
         match self.runs.last_mut() {
             Some(run)
                 if run.first.ledger == meta.position.ledger

@@ -1,7 +1,7 @@
 //! Topics meet what recovery found of them; topics and subscriptions nobody wants are forgotten.
 use crate::cursor::{Image, Sub};
 use crate::entry::{Durability, SubKey, TopicSlot};
-use crate::index::{Index, Spot};
+use crate::index::Spot;
 use crate::log::Log;
 use crate::position::Position;
 use crate::segments::{SegmentState, Segments};
@@ -21,12 +21,10 @@ impl Log {
             return;
         };
         let mut live = Live::default();
-        for run in found.runs {
-            live.ledgers.push(run);
-        }
-        live.end = found.spots.len() as u64;
+        live.ledgers = found.ledgers;
+        live.end = found.index.end();
         live.ready = live.end;
-        live.index = Index::from_spots(found.spots);
+        live.index = found.index;
         for (key, image) in &found.cursors {
             live.subs.insert(live.sub_from(*key, image));
         }
@@ -45,10 +43,9 @@ impl Log {
     /// entries and cursors of all others, which were deleted.
     pub fn forget_unopened(&mut self) {
         let Some(store) = &mut self.store else { return };
-        for found in std::mem::take(&mut store.recovered).into_values() {
-            for spot in &found.spots {
-                store.segments.consumed(spot.segment, 1);
-            }
+        for mut found in std::mem::take(&mut store.recovered).into_values() {
+            let consumed = |spot: &Spot| store.segments.consumed(spot.segment, 1);
+            found.index.trim(found.index.end(), consumed);
         }
         for topic in &mut self.topics {
             if let Some(live) = topic.live.as_deref_mut() {
@@ -105,11 +102,17 @@ impl Live {
             };
             sub.ack(from, ledgers.ordinal_after(last, first, end), ledgers);
         }
+        let messages = |at| Some(self.index.get(ledgers.ordinal(at, end)?)?.messages);
+        for (at, words) in image.partial_from((0, 0), messages) {
+            if let Some(ordinal) = ledgers.ordinal(at, end)
+                && let Some(spot) = self.index.get(ordinal)
+                && sub
+                    .ack_part(ordinal, &words, spot.messages)
+                    .is_some_and(<[_]>::is_empty)
+            {
+                sub.ack(ordinal, ordinal + 1, ledgers);
+            }
+        }
         sub
     }
 }
-
-const _: () = assert!(
-    size_of::<Spot>() == 16,
-    "the index costs 16 bytes per live entry"
-);

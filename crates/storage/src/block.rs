@@ -68,7 +68,26 @@ impl Block {
         &self.data[start..start + meta.bytes as usize]
     }
 
-    /// True if a body of `bytes` goes in without the memory growing.
+    /// The properties of the entry in `slot`, as they were handed in; mostly empty.
+    ///
+    /// # Panics
+    /// If `slot >= len()`.
+    #[must_use]
+    pub fn properties(&self, slot: u32) -> &[u8] {
+        let meta = &self.metas[slot as usize];
+        let end = meta.offset as usize;
+        &self.data[end - meta.properties_bytes as usize..end]
+    }
+
+    /// Properties and body, one behind the other.
+    #[inline]
+    pub(crate) fn payload(&self, slot: u32) -> &[u8] {
+        let meta = &self.metas[slot as usize];
+        let body = meta.offset as usize;
+        &self.data[body - meta.properties_bytes as usize..body + meta.bytes as usize]
+    }
+
+    /// True if a payload of `bytes` goes in without the memory growing.
     #[inline]
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.metas.len() < SLOTS_MAX && self.data.capacity() - self.data.len() >= bytes
@@ -76,6 +95,9 @@ impl Block {
 
     #[inline]
     pub(crate) fn push(&mut self, entry: &NewEntry<'_>, position: Position, appended_ns: u64) {
+        if !entry.properties.is_empty() {
+            self.data.extend_from_slice(entry.properties);
+        }
         let offset = self.data.len() as u32;
         self.data.extend_from_slice(entry.body);
         self.metas.push(EntryMeta {
@@ -89,6 +111,9 @@ impl Block {
             publish_ms: entry.publish_ms,
             arrived_ns: entry.arrived_ns,
             appended_ns,
+            deliver_at_ms: entry.deliver_at_ms,
+            deadline_ms: entry.deadline_ms,
+            properties_bytes: entry.properties.len() as u32,
         });
     }
 
@@ -98,7 +123,7 @@ impl Block {
         self.metas.clear();
     }
 
-    /// Bytes of bodies in it.
+    /// Bytes of properties and bodies in it.
     pub(crate) fn data_bytes(&self) -> usize {
         self.data.len()
     }
@@ -119,9 +144,9 @@ impl Block {
     }
 
     /// Adds a copy of an entry that was read.
-    pub(crate) fn push_copy(&mut self, meta: EntryMeta, body: &[u8]) {
-        let offset = self.data.len() as u32;
-        self.data.extend_from_slice(body);
+    pub(crate) fn push_copy(&mut self, meta: EntryMeta, payload: &[u8]) {
+        let offset = self.data.len() as u32 + meta.properties_bytes;
+        self.data.extend_from_slice(payload);
         self.metas.push(EntryMeta { offset, ..meta });
     }
 
@@ -147,7 +172,7 @@ impl fmt::Debug for Block {
     }
 }
 
-/// Entries a block holds at most: at 64 B bodies this is 32 KiB of bodies and 36 KiB of metas,
+/// Entries a block holds at most: at 64 B bodies this is 32 KiB of bodies and 48 KiB of metas,
 /// which stays in a private cache while it goes from producer to consumer.
 const SLOTS_MAX: usize = 512;
 /// Smallest class: 512 B.
@@ -382,11 +407,7 @@ mod tests {
         NewEntry {
             body,
             messages: 1,
-            key_hash: 0,
-            producer: 0,
-            sequence: 0,
-            publish_ms: 0,
-            arrived_ns: 0,
+            ..NewEntry::default()
         }
     }
 

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 use crate::cursor::{Image, Sub};
 use crate::entry::{SubKey, TopicKey, TopicSlot};
 use crate::format::{SECTION_HEADER_BYTES, push_section, put_u32, section};
-use crate::position::{LedgerList, Position};
+use crate::partial::push_piece;
+use crate::position::Position;
 use crate::recover::RecoveredTopic;
 use crate::segments::Segments;
-use crate::topic::Topic;
+use crate::topic::{Live, Topic};
 
 /// Where the current checkpoint is, and the last complete one.
 #[derive(Debug, Default)]
@@ -37,10 +38,21 @@ struct Progress {
     live: Vec<u64>,
     live_at: usize,
     phase: Phase,
-    /// Subscription being written in parts, and where to go on: an ordinal, or for one that nobody
-    /// has opened the number of stretches written.
-    resume: Option<(TopicKey, SubKey, u64)>,
+    /// Subscription being written in parts, and where to go on.
+    resume: Option<(TopicKey, SubKey, Resume)>,
 }
+
+/// Where a cursor goes on.
+#[derive(Clone, Copy, Debug)]
+enum Resume {
+    /// The stretches from here on.
+    Acked(Key),
+    /// The partly acked entries from here on, the first of them from this word on.
+    Partial(Key, usize),
+}
+
+/// An ordinal behind a 0; of a topic that nobody has opened, ledger and entry.
+type Key = (u64, u64);
 
 #[derive(Clone, Copy, Debug)]
 enum Phase {
@@ -197,7 +209,7 @@ impl Progress {
                 if after.is_some_and(|after| (topic, sub) <= after) {
                     continue;
                 }
-                if !self.put_image(out, limit, topic, sub, image, part) {
+                if !self.put_image(out, limit, (topic, sub), state, image, part) {
                     return false;
                 }
                 after = Some((topic, sub));
@@ -223,7 +235,7 @@ impl Progress {
             while let Some(live) = topic.live.as_deref()
                 && let Some(sub) = live.subs.next_after(after)
             {
-                if !self.put_sub(out, limit, topic.key, sub, &live.ledgers, live.end, part) {
+                if !self.put_sub(out, limit, topic.key, sub, live, part) {
                     self.phase = Phase::Open(slot, after);
                     return false;
                 }
@@ -237,13 +249,13 @@ impl Progress {
         true
     }
 
-    /// A cursor nobody has opened: its mark, then its stretches one by one.
+    /// A cursor nobody has opened: its mark, its stretches one by one, its partly acked entries.
     fn put_image(
         &mut self,
         out: &mut Vec<u8>,
         limit: usize,
-        topic: TopicKey,
-        sub: SubKey,
+        (topic, sub): (TopicKey, SubKey),
+        found: &RecoveredTopic,
         image: &Image,
         part: &mut Part,
     ) -> bool {
@@ -252,77 +264,141 @@ impl Progress {
             if out.len() + CURSOR_HEAD_BYTES > limit {
                 return false;
             }
-            push_cursor_head(out, topic, sub, image.mark, false);
+            push_cursor_head(out, topic, sub, image.mark);
             part.sections += 1;
         }
-        let done = resume.unwrap_or(0);
-        for (index, (first, count)) in (done..).zip(image.acked().skip(done as usize)) {
-            if out.len() + SECTION_HEADER_BYTES + 48 > limit {
-                self.resume = Some((topic, sub, index));
-                return false;
+        let (key, word) = match resume.unwrap_or(Resume::Acked((0, 0))) {
+            Resume::Acked(from) => {
+                for (first, count) in image.acked_from(from) {
+                    if out.len() + SECTION_HEADER_BYTES + 48 > limit {
+                        let key = (first.ledger, first.entry);
+                        self.resume = Some((topic, sub, Resume::Acked(key)));
+                        return false;
+                    }
+                    let count = count.min(u64::from(u32::MAX));
+                    let words = [topic.0, sub.0, first.ledger, first.entry, 1, count << 32];
+                    push_section(out, section::ACKED, &words);
+                    part.sections += 1;
+                }
+                ((0, 0), 0)
             }
-            let count = count.min(u64::from(u32::MAX));
-            let words = [topic.0, sub.0, first.ledger, first.entry, 1, count << 32];
-            push_section(out, section::ACKED, &words);
-            part.sections += 1;
-        }
-        self.resume = None;
-        true
+            Resume::Partial(key, word) => (key, word),
+        };
+        let sets = image
+            .partial_from(key, |at| found.messages(at))
+            .map(|(at, words)| ((at.ledger, at.entry), at, words));
+        self.put_partial(out, limit, (topic, sub), sets, word, part)
     }
 
-    fn resume_of(&self, topic: TopicKey, sub: SubKey) -> Option<u64> {
+    fn resume_of(&self, topic: TopicKey, sub: SubKey) -> Option<Resume> {
         self.resume
             .filter(|&(t, s, _)| (t, s) == (topic, sub))
             .map(|(_, _, at)| at)
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one call site, all of them borrowed apart"
-    )]
     fn put_sub(
         &mut self,
         out: &mut Vec<u8>,
         limit: usize,
         topic: TopicKey,
         sub: &Sub,
-        ledgers: &LedgerList,
-        end: u64,
+        live: &Live,
         part: &mut Part,
     ) -> bool {
-        if out.len() + CURSOR_HEAD_BYTES + RUN_HEAD_BYTES + 8 > limit {
-            return false;
-        }
-        let resume = self.resume_of(topic, sub.key);
-        let at = push_cursor_head(out, topic, sub.key, sub.mark_at, resume.is_some());
-        part.sections += 1;
-        let mut next = resume.unwrap_or(0);
-        let mut runs = 0;
-        let whole = loop {
-            let Some((first, _)) = sub.next_acked(next, 1) else {
-                break true;
-            };
-            if out.len() + RUN_HEAD_BYTES + 8 > limit {
-                break false;
+        let (ordinal, word) = match self.resume_of(topic, sub.key) {
+            Some(Resume::Partial((_, ordinal), word)) => (ordinal, word),
+            resume => {
+                let from = match resume {
+                    Some(Resume::Acked((_, ordinal))) => ordinal,
+                    _ => 0,
+                };
+                match put_stretches(out, limit, topic, sub, live, from, part) {
+                    None => (0, 0),
+                    Some(from) => {
+                        self.resume = Some((topic, sub.key, Resume::Acked((0, from))));
+                        return false;
+                    }
+                }
             }
-            let Some((run, first, count)) = ledgers.pieces(first, end).next() else {
-                break true;
-            };
-            let room = (limit - out.len() - RUN_HEAD_BYTES) / 8;
-            let entry = run.first_entry + (first - run.first_ordinal);
-            let at = Position {
-                ledger: run.ledger,
-                entry,
-            };
-            next = first + push_run(out, sub, at, first, count, room);
-            runs += 1;
         };
-        let payload = out.len() - at - SECTION_HEADER_BYTES;
-        put_u32(out, at + 4, payload as u32);
-        put_u32(out, at + SECTION_HEADER_BYTES + 20, runs);
-        self.resume = (!whole).then_some((topic, sub.key, next));
-        whole
+        let sets = sub.partial_from(ordinal).filter_map(|(ordinal, words)| {
+            let at = live.ledgers.position(ordinal)?;
+            Some(((0, ordinal), at, words))
+        });
+        self.put_partial(out, limit, (topic, sub.key), sets, word, part)
     }
+
+    /// Writes sets, the first of them from its word `word` on, if it is still as long.
+    fn put_partial<W: AsRef<[u64]>>(
+        &mut self,
+        out: &mut Vec<u8>,
+        limit: usize,
+        (topic, sub): (TopicKey, SubKey),
+        sets: impl Iterator<Item = (Key, Position, W)>,
+        word: usize,
+        part: &mut Part,
+    ) -> bool {
+        let mut word = word;
+        for (key, at, words) in sets {
+            let words = words.as_ref();
+            while word < words.len() {
+                let room = limit.saturating_sub(out.len());
+                let count = push_piece(out, (topic.0, sub.0), at, words, word, room);
+                if count == 0 {
+                    self.resume = Some((topic, sub, Resume::Partial(key, word)));
+                    return false;
+                }
+                part.sections += 1;
+                word += count;
+            }
+            word = 0;
+        }
+        self.resume = None;
+        true
+    }
+}
+
+/// Writes mark and stretches from the ordinal `from` on. Gives the ordinal to go on with if the room
+/// is used up.
+fn put_stretches(
+    out: &mut Vec<u8>,
+    limit: usize,
+    topic: TopicKey,
+    sub: &Sub,
+    live: &Live,
+    from: u64,
+    part: &mut Part,
+) -> Option<u64> {
+    if out.len() + CURSOR_HEAD_BYTES + RUN_HEAD_BYTES + 8 > limit {
+        return Some(from);
+    }
+    let at = push_cursor_head(out, topic, sub.key, sub.mark_at);
+    part.sections += 1;
+    let mut next = from;
+    let mut runs = 0;
+    let rest = loop {
+        let Some((first, _)) = sub.next_acked(next, 1) else {
+            break None;
+        };
+        if out.len() + RUN_HEAD_BYTES + 8 > limit {
+            break Some(next);
+        }
+        let Some((run, first, count)) = live.ledgers.pieces(first, live.end).next() else {
+            break None;
+        };
+        let room = (limit - out.len() - RUN_HEAD_BYTES) / 8;
+        let entry = run.first_entry + (first - run.first_ordinal);
+        let at = Position {
+            ledger: run.ledger,
+            entry,
+        };
+        next = first + push_run(out, sub, at, first, count, room);
+        runs += 1;
+    };
+    let payload = out.len() - at - SECTION_HEADER_BYTES;
+    put_u32(out, at + 4, payload as u32);
+    put_u32(out, at + SECTION_HEADER_BYTES + 20, runs);
+    rest
 }
 
 /// Appends the fixed part of a cursor section; gives where it starts. Its length and number of
@@ -332,16 +408,12 @@ fn push_cursor_head(
     topic: TopicKey,
     sub: SubKey,
     mark: Option<Position>,
-    adds: bool,
 ) -> usize {
     let start = out.len();
-    let flags = u64::from(mark.is_some()) | u64::from(adds) << 1;
+    let has_mark = u64::from(mark.is_some());
     let at = mark.unwrap_or_default();
-    push_section(
-        out,
-        section::CURSOR,
-        &[topic.0, sub.0, flags, at.ledger, at.entry],
-    );
+    let words = [topic.0, sub.0, has_mark, at.ledger, at.entry];
+    push_section(out, section::CURSOR, &words);
     start
 }
 

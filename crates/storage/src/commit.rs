@@ -173,7 +173,7 @@ impl Store {
     pub(crate) fn new(options: &Options, chain: Chain) -> Store {
         // Header, trailer, and a footer for one block of one entry.
         let block_bytes_max = options.segment_bytes as usize - 4 * PAGE_BYTES;
-        // A batch of many small groups needs a footer of up to half its own length.
+        // A batch of many small groups needs a footer of up to four fifths of its own length.
         let batch_bytes_max = (options.block_bytes as usize).min(block_bytes_max / 2);
         Store {
             chain,
@@ -268,8 +268,8 @@ impl Store {
             return true;
         }
         let waiting = self.gather.pages_waiting() as usize + format::pages(bytes) + 1;
-        // Footers of many small groups take up to half of the pages again.
-        self.fits(waiting + waiting / 2, 0, 0, self.reserve_pages())
+        // Footers of many small groups take up to four fifths of the pages again.
+        self.fits(waiting + waiting * 4 / 5, 0, 0, self.reserve_pages())
     }
 
     /// Pages of the active segment that publishes leave to acks: none while a spare does that.

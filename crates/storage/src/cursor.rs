@@ -2,6 +2,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::entry::{SubKey, TopicKey};
+use crate::partial::{Piece, Recovering, merged};
 use crate::position::{LedgerList, Position};
 
 /// A change of a subscription's ack state, as the broker reports it.
@@ -12,6 +13,11 @@ pub enum AckDelta<'a> {
     /// Stretches of individually acked entries: first position and how many entries of that
     /// ledger, 1 or more. Entries that do not exist are passed over.
     Ranges(&'a [(Position, u64)]),
+    /// Entries acked in part, each with the words that say of which messages: bit 1 is a message
+    /// that is not acked, missing words are zeros. Merged by AND into what is kept; an entry of
+    /// which nothing is left is acked whole. Entries that do not exist or are acked are passed over,
+    /// and so are sets of more than 100,000 messages: such an entry comes again whole.
+    Batch(&'a [(Position, &'a [u64])]),
     /// Seek: the state becomes "everything up to this position is acked, nothing above"; `None`
     /// means nothing at all is acked.
     Reset(Option<Position>),
@@ -28,6 +34,9 @@ pub struct CursorState {
     pub mark_delete: Option<Position>,
     /// Acked stretches above it: first position, and entries of that ledger.
     pub acked: Vec<(Position, u64)>,
+    /// Entries above it that are acked in part, and the words of what is not acked: bit 1 is a
+    /// message that is not, missing words are zeros.
+    pub partial: Vec<(Position, Vec<u64>)>,
 }
 
 impl CursorState {
@@ -60,6 +69,8 @@ pub(crate) struct Sub {
     /// Word `i` has the bits of ordinals `64 * (first_word + i)` and up.
     first_word: u64,
     words: VecDeque<u64>,
+    /// Ordinals of entries acked in part, and the words of what is not acked.
+    partial: BTreeMap<u64, Box<[u64]>>,
     /// Commit whose list of moved marks has this subscription already, and where in it.
     pub(crate) listed: (u64, u32),
     /// Commit of its last change.
@@ -124,6 +135,7 @@ impl Sub {
             mark,
             first_word: mark / 64,
             words: VecDeque::new(),
+            partial: BTreeMap::new(),
             listed: (0, 0),
             ticket: 0,
             opened: false,
@@ -147,7 +159,34 @@ impl Sub {
         self.mark_at = mark_at;
         self.mark = mark;
         self.words.clear();
+        self.partial.clear();
         self.first_word = mark / 64;
+    }
+
+    /// Acks messages of one entry. Gives the words of what is not acked, none if that is nothing:
+    /// then the entry is to be acked whole. `None` if nothing changes.
+    pub(crate) fn ack_part(
+        &mut self,
+        ordinal: u64,
+        given: &[u64],
+        messages: u32,
+    ) -> Option<&[u64]> {
+        if ordinal < self.mark || self.bits_at(ordinal) & 1 == 1 {
+            return None;
+        }
+        let kept = self.partial.get(&ordinal).map(|kept| &**kept);
+        let words = merged(kept, given, messages)?;
+        if kept == Some(&words[..]) {
+            return None;
+        }
+        let words = words.into_boxed_slice();
+        Some(self.partial.entry(ordinal).insert_entry(words).into_mut())
+    }
+
+    /// Entries acked in part from `from` on.
+    pub(crate) fn partial_from(&self, from: u64) -> impl Iterator<Item = (u64, &[u64])> {
+        let above = self.partial.range(from.max(self.mark)..);
+        above.map(|(&ordinal, words)| (ordinal, &**words))
     }
 
     /// Sets the bits of ordinals `from..to`; then the mark moves over what is acked without a gap.
@@ -156,6 +195,7 @@ impl Sub {
         if from >= to {
             return;
         }
+        remove_range(&mut self.partial, from, to);
         let last_word = (to - 1) / 64;
         let needed = usize::try_from(last_word + 1 - self.first_word).expect("a bitmap in memory");
         if self.words.len() < needed {
@@ -187,6 +227,7 @@ impl Sub {
     }
 
     fn drop_passed(&mut self) {
+        remove_range(&mut self.partial, 0, self.mark);
         while self.first_word < self.mark / 64 {
             self.first_word += 1;
             if self.words.pop_front().is_none() {
@@ -247,18 +288,60 @@ impl Sub {
     }
 }
 
+/// Removes the keys `from..to` of a map that is mostly empty.
+fn remove_range<K: Ord + Copy, V>(map: &mut BTreeMap<K, V>, from: K, to: K) {
+    while let Some((&key, _)) = map.range(from..to).next() {
+        map.remove(&key);
+    }
+}
+
 /// Ack state while the log is being recovered: by position, because ordinals do not exist yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) mark: Option<Position>,
     /// `(ledger, first entry)` to the entry behind the last; stretches neither overlap nor touch.
     acked: BTreeMap<(u64, u64), u64>,
+    /// `(ledger, entry)` of what is acked in part.
+    partial: BTreeMap<(u64, u64), Recovering>,
 }
 
 impl Image {
     pub(crate) fn reset(&mut self, mark: Option<Position>) {
         self.mark = mark;
         self.acked.clear();
+        self.partial.clear();
+    }
+
+    /// Takes a piece of what is not acked of an entry.
+    pub(crate) fn ack_part(&mut self, piece: &Piece<'_>) {
+        let Position { ledger, entry } = piece.at;
+        let below = self.acked.range(..=(ledger, entry)).next_back();
+        let is_acked = below.is_some_and(|(&(same, _), &end)| same == ledger && entry < end);
+        if is_acked || self.mark >= Some(piece.at) {
+            return;
+        }
+        let set = self.partial.entry((ledger, entry));
+        let set = set.or_insert_with(|| Recovering::new(piece));
+        set.merge(piece);
+        if set.is_acked() {
+            self.ack(piece.at, 1);
+        }
+    }
+
+    /// Entries acked in part from `(ledger, entry)` on, with the words of what is not acked.
+    /// `messages` gives those of an entry that exists.
+    pub(crate) fn partial_from(
+        &self,
+        from: (u64, u64),
+        messages: impl Fn(Position) -> Option<u32>,
+    ) -> impl Iterator<Item = (Position, Vec<u64>)> {
+        self.partial
+            .range(from..)
+            .filter_map(move |(&(ledger, entry), set)| {
+                let at = Position { ledger, entry };
+                let words = set.finished(messages(at)?)?;
+                Some((at, words))
+            })
     }
 
     pub(crate) fn mark_delete(&mut self, at: Position) {
@@ -267,6 +350,7 @@ impl Image {
         }
         self.mark = Some(at);
         let key = (at.ledger, at.entry.saturating_add(1));
+        remove_range(&mut self.partial, (0, 0), key);
         let above = self.acked.split_off(&key);
         let cut = self.acked.last_key_value().map(|(&key, &end)| (key, end));
         self.acked = above;
@@ -292,6 +376,7 @@ impl Image {
         if entry >= end {
             return;
         }
+        remove_range(&mut self.partial, (ledger, entry), (ledger, end));
         if let Some((&(same, before), &before_end)) =
             self.acked.range(..=(ledger, entry)).next_back()
             && same == ledger
@@ -312,8 +397,16 @@ impl Image {
     }
 
     pub(crate) fn acked(&self) -> impl Iterator<Item = (Position, u64)> + '_ {
+        self.acked_from((0, 0))
+    }
+
+    /// Stretches that start at `(ledger, entry)` or behind it.
+    pub(crate) fn acked_from(
+        &self,
+        from: (u64, u64),
+    ) -> impl Iterator<Item = (Position, u64)> + '_ {
         self.acked
-            .iter()
+            .range(from..)
             .map(|(&(ledger, entry), &end)| (Position { ledger, entry }, end - entry))
     }
 }

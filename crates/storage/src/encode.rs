@@ -1,6 +1,6 @@
 //! Lays a batch out as a commit block, and a footer with its trailer. One copy, two checksums.
 use crate::commit::Chain;
-use crate::entry::{ENTRY_HEADER_BYTES, encode_entry};
+use crate::entry::encode_entry;
 use crate::footer::{FooterBuilder, GroupHead};
 use crate::format::{
     BLOCK_HEADER_BYTES, BlockHeader, BlockKind, ENTRIES_HEADER_BYTES, SECTION_HEADER_BYTES,
@@ -148,17 +148,12 @@ fn put_group(
         let stop = frozen.end().min(end);
         for at in ordinal..stop {
             let slot = (at - frozen.first) as u32;
-            let (meta, body) = (frozen.block.meta(slot), frozen.block.body(slot));
+            let (meta, payload) = (frozen.block.meta(slot), frozen.block.payload(slot));
             live.index
                 .place(at, plan.segment_slot, (base + out.at) as u32);
-            encode_entry(
-                out.take(ENTRY_HEADER_BYTES + body.len()),
-                meta,
-                run.epoch,
-                body,
-            );
-            footer.entry(meta.bytes, meta.messages);
-            laid.body_bytes += body.len() as u64;
+            encode_entry(out.take(meta.stored_bytes()), meta, run.epoch, payload);
+            footer.entry(meta.payload_bytes(), meta.messages, &meta.hints());
+            laid.body_bytes += payload.len() as u64;
         }
         ordinal = stop;
     }

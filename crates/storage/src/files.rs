@@ -5,7 +5,7 @@
 //! an unsynced commit, and is cut with all that follows.
 use std::collections::BTreeSet;
 
-use crate::format::{Reader, SegmentHeader, section};
+use crate::format::{Reader, SegmentHeader, VERSION, section};
 use crate::op::SegmentId;
 use crate::page::PAGE_BYTES;
 use crate::recover::{RecoverError, SegmentInfo};
@@ -69,6 +69,16 @@ impl Files {
             let header = SegmentHeader::decode(page);
             // A header is one sector: there, or not; a file shorter than a page was never ready.
             let empty = info.bytes < PAGE_BYTES as u64 || page.iter().all(|&byte| byte == 0);
+            if header.is_none()
+                && let Some(found) = SegmentHeader::version(page)
+                && found != u32::from(VERSION)
+            {
+                return Err(RecoverError::Version {
+                    segment: info.id,
+                    found,
+                    expected: u32::from(VERSION),
+                });
+            }
             if header.is_none() && !empty {
                 return Err(RecoverError::NotASegment { segment: info.id });
             }

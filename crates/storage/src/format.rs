@@ -13,7 +13,7 @@
 //! ```text
 //!  0 u32 magic "PSG1"      16 u128 identity of the log     48 u64 longest block, bytes
 //!  4 u32 crc32c of 8..64   32 u64  segment number          56 u64 zero
-//!  8 u32 version, 1        40 u64  segment length, bytes
+//!  8 u32 version, 2        40 u64  segment length, bytes
 //! 12 u32 zero
 //! ```
 //!
@@ -22,7 +22,7 @@
 //!  0 u32 magic "PBK1"                       48 u64 sequence number of the block, rising by 1
 //!  4 u32 crc32c of bytes 8..used            56 u64 last sequence known synced when it was made
 //!  8 u16 kind: 1 commit, 2 footer           64 u64 next ledger id
-//! 10 u16 version, 1                         72 u32 crc of the block before (0 for the first)
+//! 10 u16 version, 2                         72 u32 crc of the block before (0 for the first)
 //! 12 u32 bytes used, header included        76 u32 page it starts at
 //! 16 u32 length in pages                    80 u32 number of sections
 //! 20 u32 epoch: count of opens              84 u32 zero
@@ -43,15 +43,19 @@
 //!  5 freed        n x u64 segment: will be used again once this block is synced
 //!  6 checkpoint starts   u64 number
 //!  7 live segments       n x u64 segment: must be there (part of a checkpoint)
-//!  8 cursor       u64 topic, u64 subscription, u32 flags (1 has a mark, 2 adds to the part
-//!                 before), u32 runs, u64 ledger, u64 entry,
+//!  8 cursor       u64 topic, u64 subscription, u32 1 if it has a mark, u32 runs, u64 ledger, u64
+//!                 entry of the mark,
 //!                 runs x (u64 ledger, u64 first entry, u32 words, u32 zero, words x u64 bits)
 //!  9 checkpoint ends     u64 number
 //! 10 summary      (footer) u64 first sequence, u64 next segment, u32 crc before the first block,
 //!                 u32 blocks, u32 checkpoints started here, u32 ended here, their u64 numbers
 //! 11 group        (footer) u64 topic, u64 ledger, u64 first entry, u32 offset of the first stored
-//!                 entry, u32 count, u32 epoch, u32 zero, count x (varint body bytes, varint
-//!                 messages)
+//!                 entry, u32 count, u32 epoch, u32 zero, count x (varint bytes of properties and
+//!                 body, varint 2 x messages + 1 if hints follow; then u8 which: 1 u32 hash of
+//!                 the key, 2 zigzag varint publish time - that of the entry before in this
+//!                 footer, 4 u64 deliver-at, u64 deadline)
+//! 12 partial      u64 topic, u64 subscription, u64 ledger, u64 entry, u32 number of the first
+//!                 word, u32 words of the whole set, words x u64 bits: 1 is a message not acked
 //! ```
 //!
 //! Trailer (last page of a sealed segment, 64 bytes used):
@@ -66,13 +70,13 @@ pub(crate) const BLOCK_HEADER_BYTES: usize = 88;
 pub(crate) const SECTION_HEADER_BYTES: usize = 8;
 pub(crate) const ENTRIES_HEADER_BYTES: usize = 32;
 pub(crate) const GROUP_HEADER_BYTES: usize = 40;
-/// Longest two varints of an entry in a footer group.
-pub(crate) const GROUP_ENTRY_BYTES_MAX: usize = 10;
+/// Longest entry in a footer group: two varints, and hints of every kind.
+pub(crate) const GROUP_ENTRY_BYTES_MAX: usize = 5 + 5 + 1 + 4 + 10 + 16;
 
 const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"PSG1");
 const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"PBK1");
 const TRAILER_MAGIC: u32 = u32::from_le_bytes(*b"PTR1");
-const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 const SMALL_BYTES: usize = 64;
 
 /// Kinds of sections.
@@ -88,6 +92,7 @@ pub(crate) mod section {
     pub(crate) const CHECKPOINT_END: u32 = 9;
     pub(crate) const SUMMARY: u32 = 10;
     pub(crate) const GROUP: u32 = 11;
+    pub(crate) const PARTIAL: u32 = 12;
 }
 
 /// Pages that hold `bytes`.
@@ -267,15 +272,20 @@ impl SegmentHeader {
         put_u32(page, 4, crc);
     }
 
-    pub(crate) fn decode(page: &[u8]) -> Option<SegmentHeader> {
+    /// The version an intact header says, whether this code can read it or not.
+    pub(crate) fn version(page: &[u8]) -> Option<u32> {
         let mut r = Reader::new(page.get(..SMALL_BYTES)?);
         if r.u32()? != SEGMENT_MAGIC || r.u32()? != crc_fast::crc32_iscsi(&page[8..SMALL_BYTES]) {
             return None;
         }
-        if r.u32()? != u32::from(VERSION) {
+        r.u32()
+    }
+
+    pub(crate) fn decode(page: &[u8]) -> Option<SegmentHeader> {
+        if SegmentHeader::version(page)? != u32::from(VERSION) {
             return None;
         }
-        r.u32()?;
+        let mut r = Reader::new(&page[16..SMALL_BYTES]);
         let header = SegmentHeader {
             log_id: r.u128()?,
             segment: r.u64()?,
@@ -351,6 +361,12 @@ impl<'a> Reader<'a> {
         Some(bytes)
     }
 
+    pub(crate) fn u8(&mut self) -> Option<u8> {
+        let (&byte, rest) = self.rest.split_first()?;
+        self.rest = rest;
+        Some(byte)
+    }
+
     pub(crate) fn u16(&mut self) -> Option<u16> {
         let (bytes, rest) = self.rest.split_first_chunk()?;
         self.rest = rest;
@@ -375,14 +391,14 @@ impl<'a> Reader<'a> {
         Some(u128::from_le_bytes(*bytes))
     }
 
-    /// A little-endian base-128 number of at most 32 bits.
-    pub(crate) fn varint(&mut self) -> Option<u32> {
-        let mut value = 0u32;
-        for shift in [0, 7, 14, 21, 28] {
+    /// A little-endian base-128 number.
+    pub(crate) fn varint(&mut self) -> Option<u64> {
+        let mut value = 0;
+        for shift in (0..64).step_by(7) {
             let (&byte, rest) = self.rest.split_first()?;
             self.rest = rest;
-            let part = u32::from(byte & 0x7f);
-            if shift == 28 && part > 0x0f {
+            let part = u64::from(byte & 0x7f);
+            if shift == 63 && part > 1 {
                 return None;
             }
             value |= part << shift;
@@ -394,7 +410,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-pub(crate) fn push_varint(out: &mut Vec<u8>, mut value: u32) {
+#[inline]
+pub(crate) fn push_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value & 0x7f) as u8 | 0x80);
         value >>= 7;
@@ -427,13 +444,15 @@ mod tests {
 
     #[test]
     fn numbers_survive_the_varint() {
-        for value in [0, 1, 127, 128, 16_383, 16_384, u32::MAX - 1, u32::MAX] {
+        for value in [0, 1, 127, 128, 16_383, 16_384, u64::MAX >> 1, u64::MAX] {
             let mut bytes = Vec::new();
             push_varint(&mut bytes, value);
             assert_eq!(Reader::new(&bytes).varint(), Some(value));
             assert_eq!(Reader::new(&bytes[..bytes.len() - 1]).varint(), None);
         }
-        assert_eq!(Reader::new(&[0xff, 0xff, 0xff, 0xff, 0x1f]).varint(), None);
+        let mut too_long = [0xff; 10];
+        too_long[9] = 2;
+        assert_eq!(Reader::new(&too_long).varint(), None);
     }
 
     #[test]
@@ -470,7 +489,7 @@ mod tests {
             let mut bytes = bytes;
             if bytes.len() >= 12 {
                 bytes[..4].copy_from_slice(b"PBK1");
-                bytes[8..12].copy_from_slice(&[1, 0, 1, 0]);
+                bytes[8..12].copy_from_slice(&[1, 0, VERSION as u8, 0]);
             }
             if let Some(header) = BlockHeader::peek(&bytes) {
                 let _ = header.is_intact(&bytes);

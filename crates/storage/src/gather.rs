@@ -2,11 +2,13 @@
 use std::collections::VecDeque;
 
 use crate::cursor::{AckDelta, CursorState, Sub};
-use crate::entry::{Durability, ENTRY_HEADER_BYTES, NewEntry, SubKey, Ticket, TopicSlot};
+use crate::entry::{Durability, NewEntry, SubKey, Ticket, TopicSlot};
 use crate::format::{
     BLOCK_HEADER_BYTES, ENTRIES_HEADER_BYTES, SECTION_HEADER_BYTES, push_section, put_u32, section,
 };
+use crate::index::Spot;
 use crate::log::{Appended, Log, Refused};
+use crate::partial::{PARTIAL_HEAD_BYTES, push_piece};
 use crate::position::Position;
 
 /// Entries of one topic in a batch: they become one section, adjacent on disk.
@@ -121,6 +123,13 @@ impl Batch {
         let at = to.unwrap_or_default();
         let words = [topic, sub, u64::from(to.is_some()), at.ledger, at.entry];
         push_section(&mut self.cursor, section::RESET, &words);
+        self.cursor_sections += 1;
+        self.ranges = None;
+        self.wants_sync = true;
+    }
+
+    fn push_partial(&mut self, topic: u64, sub: u64, at: Position, words: &[u64]) {
+        push_piece(&mut self.cursor, (topic, sub), at, words, 0, usize::MAX);
         self.cursor_sections += 1;
         self.ranges = None;
         self.wants_sync = true;
@@ -245,9 +254,9 @@ impl Log {
         now_ns: u64,
     ) -> Result<Appended, Refused> {
         let durability = self.topics[slot.0 as usize].durability;
-        let stored = ENTRY_HEADER_BYTES + entry.body.len();
+        let stored = entry.stored_bytes();
         self.admit(stored)?;
-        self.make_room(slot, entry.body.len(), durability)?;
+        self.make_room(slot, entry.payload_bytes(), durability)?;
         let Some(store) = &mut self.store else {
             return Err(Refused::NoDisk);
         };
@@ -258,8 +267,11 @@ impl Log {
         let generation = topic.generation;
         let live = topic.live.get_or_insert_default();
         let (ordinal, position) = live.push(entry, now_ns);
-        live.index
-            .push_pending(entry.body.len() as u32, entry.messages);
+        let bytes = entry.payload_bytes() as u32;
+        live.index.push(
+            Spot::new(Spot::PENDING, 0, bytes, entry.messages),
+            &entry.hints(),
+        );
         let mut bytes = stored;
         if live.group.0 == batch.ticket {
             batch.groups[live.group.1 as usize].count += 1;
@@ -375,6 +387,10 @@ impl Log {
             sub,
             mark_delete: state.mark_at,
             acked,
+            partial: state
+                .partial_from(0)
+                .filter_map(|(at, words)| Some((live.ledgers.position(at)?, words.to_vec())))
+                .collect(),
         })
     }
 
@@ -425,6 +441,31 @@ impl Log {
                     state.ack(from, ledgers.ordinal_after(last, first, end), ledgers);
                     let count = u32::try_from(count).unwrap_or(u32::MAX);
                     gather.open.push_acked(topic.key.0, sub.0, at, count);
+                }
+            }
+            AckDelta::Batch(sets) => {
+                let mut is_recorded = false;
+                for &(at, given) in sets {
+                    let ordinal = ledgers.ordinal(at, end);
+                    let Some((ordinal, spot)) =
+                        ordinal.zip(ordinal.and_then(|o| live.index.get(o)))
+                    else {
+                        continue;
+                    };
+                    let Some(words) = state.ack_part(ordinal, given, spot.messages) else {
+                        continue;
+                    };
+                    is_recorded = true;
+                    gather.make_room(PARTIAL_HEAD_BYTES + words.len() * 8);
+                    if words.is_empty() {
+                        state.ack(ordinal, ordinal + 1, ledgers);
+                        gather.open.push_acked(topic.key.0, sub.0, at, 1);
+                    } else {
+                        gather.open.push_partial(topic.key.0, sub.0, at, words);
+                    }
+                }
+                if !is_recorded {
+                    return Ticket(state.ticket);
                 }
             }
             AckDelta::Reset(to) => {

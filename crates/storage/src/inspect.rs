@@ -69,8 +69,12 @@ pub struct LedgerReport {
     pub count: u64,
     /// Messages in them.
     pub messages: u64,
-    /// Bytes of their bodies.
+    /// Bytes of their properties and bodies.
     pub bytes: u64,
+    /// Entries with a deliver-at time or a deadline.
+    pub timed: u64,
+    /// Publish times of the earliest and the latest, milliseconds of wall clock.
+    pub published_ms: (u64, u64),
     /// Missing stretches between the first and the last: first missing entry and how many.
     pub gaps: Vec<(u64, u64)>,
 }
@@ -101,6 +105,8 @@ pub enum DumpItem<'a> {
         topic: TopicKey,
         /// What is known of it.
         meta: &'a EntryMeta,
+        /// Its properties, as they were handed in.
+        properties: &'a [u8],
         /// Its payload.
         body: &'a [u8],
     },
@@ -138,18 +144,17 @@ pub fn verify(
             .segments
             .push(segment_report(*info, header.is_some(), scan));
         for group in &scan.groups {
-            let entries = &scan.entries[group.first..group.first + group.head.count as usize];
             let head = &group.head;
             let ledger = report.ledger(head.ledger, TopicKey(head.topic), head.epoch);
             ledger.add(head.first_entry, u64::from(head.count));
-            ledger.messages += entries
-                .iter()
-                .map(|entry| u64::from(entry.messages))
-                .sum::<u64>();
-            ledger.bytes += entries
-                .iter()
-                .map(|entry| u64::from(entry.bytes))
-                .sum::<u64>();
+            for (entry, hints) in scan.entries_of(group) {
+                ledger.messages += u64::from(entry.messages);
+                ledger.bytes += u64::from(entry.bytes);
+                ledger.timed += u64::from(hints.is_timed());
+                let (earliest, latest) = ledger.published_ms;
+                ledger.published_ms =
+                    (earliest.min(hints.publish_ms), latest.max(hints.publish_ms));
+            }
         }
     }
     report.ledgers.sort_by_key(|ledger| ledger.ledger);
@@ -272,13 +277,13 @@ fn show_entries(payload: &[u8], show: &mut dyn FnMut(DumpItem<'_>)) {
     while let Some(stored) = decode_entry(r.rest) {
         let meta = stored.meta;
         let start = meta.offset as usize;
-        let body = &r.rest[start..start + meta.bytes as usize];
         show(DumpItem::Entry {
             topic: TopicKey(topic),
             meta: &meta,
-            body,
+            properties: &r.rest[start - meta.properties_bytes as usize..start],
+            body: &r.rest[start..start + meta.bytes as usize],
         });
-        let _ = r.bytes(start + body.len());
+        let _ = r.bytes(meta.stored_bytes());
     }
 }
 
@@ -294,6 +299,7 @@ fn section_name(kind: u32) -> &'static str {
         section::CHECKPOINT_END => "checkpoint ends",
         section::SUMMARY => "summary",
         section::GROUP => "index of entries",
+        section::PARTIAL => "partly acked entry",
         _ => "unknown",
     }
 }
@@ -322,6 +328,8 @@ impl VerifyReport {
             count: 0,
             messages: 0,
             bytes: 0,
+            timed: 0,
+            published_ms: (u64::MAX, 0),
             gaps: Vec::new(),
         });
         let last = self.ledgers.len() - 1;

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::block::{Block, BlockKind, BlockPool, class_charge, class_for};
 use crate::commit::Store;
-use crate::entry::{Durability, EntryMeta, NewEntry, Ticket, TopicKey, TopicSlot};
+use crate::entry::{
+    Durability, EntryMeta, NewEntry, PAYLOAD_BYTES_MAX, Ticket, TopicKey, TopicSlot,
+};
 use crate::op::{DiskError, SegmentId};
 use crate::options::Options;
 use crate::position::Position;
@@ -221,7 +223,7 @@ impl Log {
         let topic = &mut self.topics[slot.0 as usize];
         if topic.durability == Durability::Memory
             && let Some(live) = &mut topic.live
-            && live.has_room(entry.body.len())
+            && live.has_room(entry.payload_bytes())
         {
             let (ordinal, position) = live.push(entry, now_ns);
             return Ok(Appended {
@@ -314,58 +316,6 @@ impl Log {
         live.ledgers.position(live.end.checked_sub(1)?)
     }
 
-    /// Messages of a live entry.
-    #[must_use]
-    pub fn messages(&self, slot: TopicSlot, ordinal: u64) -> Option<u32> {
-        let live = self.live(slot)?;
-        match live.index.get(ordinal) {
-            Some(spot) => Some(spot.messages),
-            None => live.meta(ordinal).map(|meta| meta.messages),
-        }
-    }
-
-    /// Body length of a live entry, in bytes.
-    #[must_use]
-    pub fn bytes(&self, slot: TopicSlot, ordinal: u64) -> Option<u32> {
-        let live = self.live(slot)?;
-        match live.index.get(ordinal) {
-            Some(spot) => Some(spot.bytes),
-            None => live.meta(ordinal).map(|meta| meta.bytes),
-        }
-    }
-
-    /// Messages in live entries from `ordinal` on. Walks them: for statistics, not for each turn.
-    #[must_use]
-    pub fn backlog_messages(&self, slot: TopicSlot, ordinal: u64) -> u64 {
-        let Some(live) = self.live(slot) else {
-            return 0;
-        };
-        if self.topics[slot.0 as usize].durability != Durability::Memory {
-            return live.index.messages_from(ordinal.max(live.first));
-        }
-        let from = ordinal.max(live.first);
-        let in_metas = |block: &Block, first: u64| -> u64 {
-            let skip = usize::try_from(from.saturating_sub(first)).unwrap_or(usize::MAX);
-            block
-                .metas()
-                .iter()
-                .skip(skip)
-                .map(|meta| u64::from(meta.messages))
-                .sum()
-        };
-        let frozen: u64 = live
-            .blocks
-            .iter()
-            .map(|block| in_metas(&block.block, block.first))
-            .sum();
-        frozen
-            + if live.shell.is_some() {
-                in_metas(&live.open, live.open_first)
-            } else {
-                0
-            }
-    }
-
     /// Where an entry is. Freezes the open block if the entry is in it.
     pub fn locate(&mut self, slot: TopicSlot, ordinal: u64) -> Place<'_> {
         if self.live(slot).is_some_and(|live| live.in_open(ordinal)) {
@@ -456,14 +406,15 @@ impl Log {
         entry: &NewEntry<'_>,
         now_ns: u64,
     ) -> Result<Appended, Refused> {
-        if entry.body.len() > self.options.entry_bytes_max as usize {
+        let bytes_max = (self.options.entry_bytes_max as usize).min(PAYLOAD_BYTES_MAX);
+        if entry.payload_bytes() > bytes_max {
             return Err(Refused::TooLarge);
         }
         let durability = self.topics[slot.0 as usize].durability;
         if durability != Durability::Memory {
             return self.append_stored(slot, entry, now_ns);
         }
-        self.make_room(slot, entry.body.len(), durability)?;
+        self.make_room(slot, entry.payload_bytes(), durability)?;
         let live = self.open_live(slot);
         let (ordinal, position) = live.push(entry, now_ns);
         Ok(Appended {
@@ -473,7 +424,7 @@ impl Log {
         })
     }
 
-    /// Sees to an open block with room for the body, and to an open ledger.
+    /// Sees to an open block with room for the payload, and to an open ledger.
     pub(crate) fn make_room(
         &mut self,
         slot: TopicSlot,
@@ -524,6 +475,7 @@ impl Log {
         let Some(live) = topic.live.as_deref_mut() else {
             return;
         };
+        let before = live.open_before;
         let Some((block, first, class)) = live.freeze(full) else {
             return;
         };
@@ -536,6 +488,7 @@ impl Log {
         live.blocks.push_back(BlockRef {
             first,
             count: block.len(),
+            before,
             node,
             kind,
             block,
@@ -563,6 +516,7 @@ impl Log {
         if live.shell.is_some() && live.first == live.end && !live.open.is_empty() {
             live.open.clear();
             live.open_first = live.end;
+            live.open_before = live.totals;
         }
         live.ledgers.trim(live.first);
     }

@@ -12,6 +12,7 @@ use crate::log::Log;
 use crate::op::SegmentId;
 use crate::options::Options;
 use crate::page::PAGE_BYTES;
+use crate::partial::decode_piece;
 use crate::position::{LedgerRun, Position};
 use crate::recover::{RecoverError, RecoverReport, Recovered, RecoveredTopic, Repair};
 use crate::scan::{Record, SegmentScan};
@@ -233,9 +234,12 @@ impl Opened {
                 .recovered
                 .entry(TopicKey(head.topic))
                 .or_default();
-            let end = found.spots.len() as u64;
+            let end = found.index.end();
             let expected = found.next_position();
-            let joins = found.runs.last().is_some_and(|run| run.epoch == head.epoch)
+            let joins = found
+                .ledgers
+                .last()
+                .is_some_and(|run| run.epoch == head.epoch)
                 && expected == (head.ledger, head.first_entry);
             if !joins {
                 if (head.ledger, head.first_entry) < expected {
@@ -243,11 +247,11 @@ impl Opened {
                 }
                 self.report.ledgers += u64::from(
                     found
-                        .runs
+                        .ledgers
                         .last()
                         .is_none_or(|run| run.ledger != head.ledger),
                 );
-                found.runs.push(LedgerRun {
+                found.ledgers.push(LedgerRun {
                     ledger: head.ledger,
                     epoch: head.epoch,
                     first_entry: head.first_entry,
@@ -255,14 +259,11 @@ impl Opened {
                 });
             }
             self.next_ledger = self.next_ledger.max(head.ledger.saturating_add(1));
-            let entries = &file.scan.entries[group.first..group.first + head.count as usize];
-            found.spots.extend(entries.iter().map(|entry| Spot {
-                segment: slot,
-                offset: entry.offset,
-                bytes: entry.bytes,
-                messages: entry.messages,
-            }));
-            self.report.entries += entries.len() as u64;
+            for (entry, hints) in file.scan.entries_of(group) {
+                let spot = Spot::new(slot, entry.offset, entry.bytes, entry.messages);
+                found.index.push(spot, &hints);
+            }
+            self.report.entries += u64::from(head.count);
         }
         Ok(())
     }
@@ -311,6 +312,9 @@ impl Opened {
                     sub,
                     mark_delete: image.mark,
                     acked: image.acked().collect(),
+                    partial: image
+                        .partial_from((0, 0), |at| found.messages(at))
+                        .collect(),
                 })
             })
             .collect();
@@ -328,13 +332,17 @@ impl Opened {
 }
 
 impl RecoveredTopic {
+    /// Messages of an entry that is there.
+    pub(crate) fn messages(&self, at: Position) -> Option<u32> {
+        let ordinal = self.ledgers.ordinal(at, self.index.end())?;
+        Some(self.index.get(ordinal)?.messages)
+    }
+
     /// Ledger and number the next entry of the last run would have; `(0, 0)` if there is none.
     fn next_position(&self) -> (u64, u64) {
-        self.runs.last().map_or((0, 0), |run| {
-            (
-                run.ledger,
-                run.first_entry + (self.spots.len() as u64 - run.first_ordinal),
-            )
+        self.ledgers.last().map_or((0, 0), |run| {
+            let entries = self.index.end() - run.first_ordinal;
+            (run.ledger, run.first_entry + entries)
         })
     }
 }
@@ -362,8 +370,8 @@ fn rebuild_footer(scan: &SegmentScan, first_seq: u64, first_prev_crc: u32) -> Fo
     footer.ends.clone_from(&scan.ends);
     for group in &scan.groups {
         footer.begin_group(&group.head);
-        for entry in &scan.entries[group.first..group.first + group.head.count as usize] {
-            footer.entry(entry.bytes, entry.messages);
+        for (entry, hints) in scan.entries_of(group) {
+            footer.entry(entry.bytes, entry.messages, &hints);
         }
         footer.end_group();
     }
@@ -406,13 +414,14 @@ fn apply(record: &Record, topics: &mut BTreeMap<TopicKey, RecoveredTopic>) -> Op
         }
         section::CURSOR => {
             let image = cursor(topics, r.u64()?, r.u64()?);
-            let (flags, runs) = (r.u32()?, r.u32()?);
+            let (has_mark, runs) = (r.u32()? == 1, r.u32()?);
             let at = Position {
                 ledger: r.u64()?,
                 entry: r.u64()?,
             };
-            if flags & 2 == 0 {
-                image.reset((flags & 1 == 1).then_some(at));
+            // Added to what the records before it said: the checkpoint may end here, unfinished.
+            if has_mark {
+                image.mark_delete(at);
             }
             for _ in 0..runs {
                 let (ledger, first) = (r.u64()?, r.u64()?);
@@ -423,6 +432,10 @@ fn apply(record: &Record, topics: &mut BTreeMap<TopicKey, RecoveredTopic>) -> Op
                     ack_bits(image, ledger, base, r.u64()?);
                 }
             }
+        }
+        section::PARTIAL => {
+            let piece = decode_piece(&record.payload)?;
+            cursor(topics, piece.topic, piece.sub).ack_part(&piece);
         }
         _ => {}
     }

@@ -55,6 +55,10 @@ impl LedgerList {
         self.runs.push_back(run);
     }
 
+    pub(crate) fn last(&self) -> Option<&LedgerRun> {
+        self.runs.back()
+    }
+
     /// The run of an ordinal; `None` if it was trimmed.
     pub(crate) fn run_of(&self, ordinal: u64) -> Option<&LedgerRun> {
         let after = self

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use crate::block::BlockKind;
 use crate::commit::{Pending, Store};
-use crate::entry::{Durability, ENTRY_HEADER_BYTES, EntryMeta, TopicSlot, decode_entry};
-use crate::index::Spot;
+use crate::entry::{Durability, EntryMeta, TopicSlot, decode_entry};
+use crate::index::{Spot, Totals};
 use crate::log::{Fetch, Log, LogEvent};
 use crate::op::{DiskDone, DiskError, DiskOpKind};
 use crate::page::{PAGE_BYTES, PageBuf};
@@ -310,6 +310,7 @@ impl Log {
         self.open_live(plan.slot).insert_block(BlockRef {
             first,
             count,
+            before: Totals::default(),
             node,
             kind: BlockKind::Read,
             block,
@@ -324,13 +325,17 @@ impl Log {
         bytes: &[u8],
         now_ns: u64,
     ) {
-        let total: usize = stretch.iter().map(|meta| meta.bytes as usize).sum();
+        let total: usize = stretch
+            .iter()
+            .map(|meta| meta.payload_bytes() as usize)
+            .sum();
         let class = crate::block::class_for(total);
         let (mut block, class) = self.pool.take(class);
         if let Some(inner) = Arc::get_mut(&mut block) {
             for meta in stretch {
-                let body = &bytes[meta.offset as usize..][..meta.bytes as usize];
-                inner.push_copy(*meta, body);
+                let start = (meta.offset - meta.properties_bytes) as usize;
+                let payload = &bytes[start..][..meta.payload_bytes() as usize];
+                inner.push_copy(*meta, payload);
             }
         }
         let node = self.tail.push_read(slot, first, now_ns);
@@ -339,6 +344,7 @@ impl Log {
         self.open_live(slot).insert_block(BlockRef {
             first,
             count,
+            before: Totals::default(),
             node,
             kind,
             block,
@@ -385,7 +391,7 @@ fn plan_range(
         .filter(|spot| spot.segment != Spot::PENDING)?;
     let start = u64::from(spot.offset) / page * page;
     let segment = spot.segment;
-    let mut stop = stored_end(spot);
+    let mut stop = live.index.stored_end(first, spot);
     let mut next = first + 1;
     while next < end
         && let Some(spot) = live.index.get(next)
@@ -394,9 +400,9 @@ fn plan_range(
         && u64::from(spot.offset)
             .checked_sub(stop)
             .is_some_and(|gap| gap <= GAP_BYTES_MAX)
-        && stored_end(spot).next_multiple_of(page) - start <= range_max
+        && live.index.stored_end(next, spot).next_multiple_of(page) - start <= range_max
     {
-        stop = stored_end(spot);
+        stop = live.index.stored_end(next, spot);
         next += 1;
     }
     Some(ReadPlan {
@@ -412,18 +418,16 @@ fn plan_range(
     })
 }
 
-fn stored_end(spot: &Spot) -> u64 {
-    u64::from(spot.offset) + ENTRY_HEADER_BYTES as u64 + u64::from(spot.bytes)
-}
-
 fn check_entry(live: &Live, plan: &ReadPlan, ordinal: u64, bytes: &[u8]) -> Option<EntryMeta> {
     let spot = live.index.get(ordinal)?;
     let run = live.ledgers.run_of(ordinal)?;
     let at = usize::try_from(u64::from(spot.offset).checked_sub(plan.offset)?).ok()?;
     let stored = decode_entry(bytes.get(at..)?)?;
     let expected = live.ledgers.position(ordinal)?;
-    if (stored.meta.position, stored.epoch, stored.meta.bytes) != (expected, run.epoch, spot.bytes)
-    {
+    let is_it = (stored.meta.position, stored.epoch) == (expected, run.epoch)
+        && stored.meta.payload_bytes() == spot.bytes
+        && Some(stored.meta.hints()) == live.index.hints(ordinal);
+    if !is_it {
         return None;
     }
     Some(EntryMeta {
@@ -437,21 +441,24 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::entry::{ENTRY_HEADER_BYTES, Hints, times_bytes};
 
     proptest! {
         /// `spec/runtime.md` 13, test 7.
         #[test]
         fn merged_ranges_cover_every_wanted_byte_once_within_the_bounds(
-            entries in prop::collection::vec((0u32..60_000, 1u32..40_000), 1..80),
+            entries in prop::collection::vec((0u32..60_000, 1u32..40_000, any::<bool>()), 1..80),
             want in 1u32..80,
             ahead in 0u64..2_000_000,
         ) {
             let mut live = Live::default();
             let mut offset = 4096u32;
-            for &(gap, bytes) in &entries {
+            for &(gap, bytes, is_timed) in &entries {
                 offset += gap;
-                live.index.push(Spot { segment: 0, offset, bytes, messages: 1 });
-                offset += ENTRY_HEADER_BYTES as u32 + bytes;
+                let hints = Hints { deadline_ms: u64::from(is_timed), ..Hints::default() };
+                live.index.push(Spot::new(0, offset, bytes, 1), &hints);
+                let header = ENTRY_HEADER_BYTES + times_bytes(is_timed);
+                offset += header as u32 + bytes;
             }
             let end = entries.len() as u64;
             let mut next = 0;
@@ -464,7 +471,8 @@ mod tests {
                 let mut last_end = None;
                 for ordinal in plan.first..plan.first + u64::from(plan.count) {
                     let spot = live.index.get(ordinal).unwrap();
-                    let (from, to) = (u64::from(spot.offset), stored_end(spot));
+                    let (from, to) =
+                        (u64::from(spot.offset), live.index.stored_end(ordinal, spot));
                     prop_assert!(plan.offset <= from && to <= plan.offset + u64::from(plan.len));
                     if let Some(before) = last_end {
                         prop_assert!(from - before <= GAP_BYTES_MAX);

@@ -1,23 +1,23 @@
 //! Opening a log.
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use crate::cursor::{CursorState, Image};
 use crate::entry::{SubKey, TopicKey};
 use crate::files::Files;
-use crate::index::Spot;
+use crate::index::Index;
 use crate::log::Log;
 use crate::op::{DiskError, SegmentId};
 use crate::opened::Opened;
 use crate::options::Options;
 use crate::page::PAGE_BYTES;
-use crate::position::LedgerRun;
+use crate::position::LedgerList;
 use crate::scan::ReadAt;
 
 /// Entries and cursors of a topic that was found in the log and is not open yet.
 #[derive(Debug, Default)]
 pub(crate) struct RecoveredTopic {
-    pub(crate) runs: Vec<LedgerRun>,
-    pub(crate) spots: VecDeque<Spot>,
+    pub(crate) ledgers: LedgerList,
+    pub(crate) index: Index,
     pub(crate) cursors: BTreeMap<SubKey, Image>,
 }
 
@@ -119,10 +119,23 @@ pub enum RecoverError {
         expected: u128,
     },
     /// A file has the name of a segment and is none.
-    #[error("{segment} is not a segment of this version: move it out of the directory")]
+    #[error("{segment} is not a segment of a log: move it out of the directory")]
     NotASegment {
         /// File.
         segment: SegmentId,
+    },
+    /// A file was written in another format.
+    #[error(
+        "{segment} has format {found} and this version reads and writes format {expected}: open the \
+         directory with the version that wrote it, or start with an empty one"
+    )]
+    Version {
+        /// File.
+        segment: SegmentId,
+        /// Format it has.
+        found: u32,
+        /// Format of this version.
+        expected: u32,
     },
     /// A file could not be read.
     #[error("{segment} could not be read at byte {offset}: {error}")]

@@ -1,11 +1,12 @@
 //! Reads one segment: by its footer, or block by block. Trusts nothing before it is checked.
-use crate::entry::{ENTRY_HEADER_BYTES, decode_entry};
-use crate::footer::{GroupHead, Summary, decode_group, decode_summary};
+use crate::entry::{ENTRY_HEADER_BYTES, Hints, decode_entry, times_bytes};
+use crate::footer::{GroupEntry, GroupHead, Summary, decode_group, decode_summary};
 use crate::format::{
     BLOCK_HEADER_BYTES, BlockHeader, BlockKind, Reader, SegmentHeader, Trailer, section,
 };
 use crate::op::{DiskError, SegmentId};
 use crate::page::{PAGE_BYTES, PageBuf};
+use crate::partial::decode_piece;
 use crate::recover::{RecoverError, SegmentInfo};
 
 /// How the shell lets segments be read: fills the slice from the byte offset, gives the bytes read,
@@ -81,12 +82,15 @@ pub(crate) struct FoundGroup {
     pub(crate) first: usize,
 }
 
-/// A stored entry's place.
+/// A stored entry's place, size and hints, without the times that few have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FoundEntry {
     pub(crate) offset: u32,
+    /// Of properties and body.
     pub(crate) bytes: u32,
     pub(crate) messages: u32,
+    key_hash: u32,
+    publish_ms: u64,
 }
 
 /// A section with cursor or segment records.
@@ -110,6 +114,8 @@ pub(crate) struct Stray {
 pub(crate) struct SegmentScan {
     pub(crate) groups: Vec<FoundGroup>,
     pub(crate) entries: Vec<FoundEntry>,
+    /// Entries that have times, by their index: deliver-at and deadline.
+    timed: Vec<(usize, u64, u64)>,
     pub(crate) records: Vec<Record>,
     /// Header of the first and last block of the chain.
     pub(crate) first: Option<BlockHeader>,
@@ -138,6 +144,43 @@ impl SegmentScan {
             .chain(self.last.map(|last| last.synced_through))
             .max()
             .unwrap_or(0)
+    }
+
+    fn push_entry(&mut self, entry: &GroupEntry) {
+        let GroupEntry { hints, .. } = entry;
+        if hints.is_timed() {
+            let times = (self.entries.len(), hints.deliver_at_ms, hints.deadline_ms);
+            self.timed.push(times);
+        }
+        self.entries.push(FoundEntry {
+            offset: entry.offset,
+            bytes: entry.bytes,
+            messages: entry.messages,
+            key_hash: hints.key_hash,
+            publish_ms: hints.publish_ms,
+        });
+    }
+
+    /// Entries of a group, with their hints.
+    pub(crate) fn entries_of(
+        &self,
+        group: &FoundGroup,
+    ) -> impl Iterator<Item = (&FoundEntry, Hints)> {
+        let range = group.first..group.first + group.head.count as usize;
+        (group.first..)
+            .zip(&self.entries[range])
+            .map(|(at, entry)| {
+                let timed = self.timed.binary_search_by_key(&at, |timed| timed.0);
+                let (_, deliver_at_ms, deadline_ms) =
+                    timed.map_or((at, 0, 0), |index| self.timed[index]);
+                let hints = Hints {
+                    key_hash: entry.key_hash,
+                    publish_ms: entry.publish_ms,
+                    deliver_at_ms,
+                    deadline_ms,
+                };
+                (entry, hints)
+            })
     }
 
     /// Whether anything of this life is in it.
@@ -330,7 +373,7 @@ impl SegmentScan {
     /// of it was taken.
     fn take(&mut self, block: &BlockHeader, bytes: &[u8], segment_bytes: u64) -> Option<()> {
         let before = (self.groups.len(), self.entries.len(), self.records.len());
-        let marks = (self.starts.len(), self.ends.len());
+        let marks = (self.starts.len(), self.ends.len(), self.timed.len());
         let taken = match block.kind {
             BlockKind::Commit => self.take_sections(block, bytes),
             BlockKind::Footer => self.check_footer(block, bytes, segment_bytes),
@@ -341,6 +384,7 @@ impl SegmentScan {
             self.records.truncate(before.2);
             self.starts.truncate(marks.0);
             self.ends.truncate(marks.1);
+            self.timed.truncate(marks.2);
             self.sealed = None;
             return None;
         }
@@ -413,12 +457,13 @@ impl SegmentScan {
             {
                 return None;
             }
-            let bytes = ENTRY_HEADER_BYTES + stored.meta.bytes as usize;
+            let bytes = stored.meta.stored_bytes();
             r.bytes(bytes)?;
-            self.entries.push(FoundEntry {
+            self.push_entry(&GroupEntry {
                 offset,
-                bytes: stored.meta.bytes,
+                bytes: stored.meta.payload_bytes(),
                 messages: stored.meta.messages,
+                hints: stored.meta.hints(),
             });
             offset += bytes as u32;
         }
@@ -433,7 +478,9 @@ impl SegmentScan {
     fn check_footer(&mut self, block: &BlockHeader, bytes: &[u8], segment: u64) -> Option<()> {
         let mut says = SegmentScan::default();
         says.take_footer(block, bytes, segment)?;
-        if says.entries != self.entries || says.groups != self.groups {
+        let same =
+            says.groups == self.groups && says.entries == self.entries && says.timed == self.timed;
+        if !same {
             return None;
         }
         self.sealed = says.sealed;
@@ -441,37 +488,37 @@ impl SegmentScan {
     }
 
     fn take_footer(&mut self, block: &BlockHeader, bytes: &[u8], segment: u64) -> Option<()> {
+        let mut last_ms = 0;
         for section in block.sections(bytes) {
             let section = section?;
             match section.kind {
                 section::SUMMARY => self.sealed = Some(decode_summary(section.payload)?),
                 section::GROUP => {
-                    let first = self.entries.len();
-                    let (groups, entries) = (&mut self.groups, &mut self.entries);
+                    let (first, mut group, mut inside) = (self.entries.len(), None, true);
                     decode_group(
                         section.payload,
-                        |&head| groups.push(FoundGroup { head, first }),
-                        |offset, bytes, messages| {
-                            entries.push(FoundEntry {
-                                offset,
-                                bytes,
-                                messages,
-                            });
+                        &mut last_ms,
+                        |&head| group = Some(FoundGroup { head, first }),
+                        |entry| {
+                            inside &= is_inside(&entry, segment);
+                            self.push_entry(&entry);
                         },
                     )?;
+                    let group = group.filter(|group| inside && group.head.ledger != 0)?;
+                    self.groups.push(group);
                 }
                 _ => return None,
             }
         }
-        let inside = |entry: &FoundEntry| {
-            u64::from(entry.offset) >= (PAGE_BYTES + BLOCK_HEADER_BYTES) as u64
-                && u64::from(entry.offset) + ENTRY_HEADER_BYTES as u64 + u64::from(entry.bytes)
-                    <= segment
-        };
-        let good = self.entries.iter().all(inside)
-            && self.groups.iter().all(|group| group.head.ledger != 0);
-        (good && self.sealed.is_some()).then_some(())
+        self.sealed.is_some().then_some(())
     }
+}
+
+/// Whether an entry lies where entries may lie.
+fn is_inside(entry: &GroupEntry, segment_bytes: u64) -> bool {
+    let header = ENTRY_HEADER_BYTES + times_bytes(entry.hints.is_timed());
+    let end = u64::from(entry.offset) + header as u64 + u64::from(entry.bytes);
+    u64::from(entry.offset) >= (PAGE_BYTES + BLOCK_HEADER_BYTES) as u64 && end <= segment_bytes
 }
 
 /// Whether a record section is as long as its counts say.
@@ -481,6 +528,7 @@ fn check_record(kind: u32, payload: &[u8]) -> Option<()> {
         section::MARKS => words(4),
         section::FREED | section::LIVE_SEGMENTS => words(1),
         section::RESET => (payload.len() == 40).then_some(()),
+        section::PARTIAL => decode_piece(payload).map(|_| ()),
         section::ACKED => {
             let mut r = Reader::new(payload);
             r.bytes(32)?;

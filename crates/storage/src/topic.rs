@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::block::{Block, BlockKind, CLASS_GROW_MAX, class_for};
 use crate::cursor::Subs;
 use crate::entry::{Durability, EntryMeta, NewEntry, TopicKey};
-use crate::index::{Index, Spot};
+use crate::index::{Index, Spot, Totals};
 use crate::position::{LedgerList, LedgerRun, Position};
 use crate::segments::Segments;
 
@@ -25,6 +25,8 @@ pub(crate) struct Topic {
 pub(crate) struct BlockRef {
     pub(crate) first: u64,
     pub(crate) count: u32,
+    /// Totals of what a memory topic had before it.
+    pub(crate) before: Totals,
     /// Node in the eviction list; `NO_NODE` for memory topics.
     pub(crate) node: u32,
     pub(crate) kind: BlockKind,
@@ -53,11 +55,14 @@ pub(crate) struct Live {
     pub(crate) open: Block,
     pub(crate) shell: Option<Arc<Block>>,
     pub(crate) open_first: u64,
+    pub(crate) open_before: Totals,
     pub(crate) open_class: u8,
     /// Class the next open block is made of: follows what a turn brings.
     pub(crate) class: u8,
     /// Frozen blocks in order of their ordinals; durable topics may have holes.
     pub(crate) blocks: VecDeque<BlockRef>,
+    /// Of all entries appended in this life.
+    pub(crate) totals: Totals,
     /// Durable topics only.
     pub(crate) index: Index,
     pub(crate) subs: Subs,
@@ -74,7 +79,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Room in the open block for a body of this length.
+    /// Room in the open block for a payload of this length.
     #[inline]
     pub(crate) fn has_room(&self, bytes: usize) -> bool {
         self.shell.is_some() && self.open.has_room(bytes)
@@ -85,6 +90,8 @@ impl Live {
     pub(crate) fn push(&mut self, entry: &NewEntry<'_>, now_ns: u64) -> (u64, Position) {
         let (ordinal, position) = (self.end, self.next);
         self.open.push(entry, position, now_ns);
+        self.totals
+            .count(entry.messages, entry.payload_bytes() as u32);
         self.next.entry += 1;
         self.end += 1;
         (ordinal, position)
@@ -112,6 +119,7 @@ impl Live {
         std::mem::swap(inner, &mut self.open);
         self.shell = Some(shell);
         self.open_first = self.end;
+        self.open_before = self.totals;
         self.open_class = class;
         old
     }

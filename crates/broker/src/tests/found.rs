@@ -99,6 +99,7 @@ fn the_id_of_a_cursor_whose_metadata_was_lost_is_not_given_out_again() {
         sub: SubKey(7),
         mark_delete: None,
         acked: Vec::new(),
+        partial: Vec::new(),
     };
     broker.restore(&[], &[orphan]).unwrap();
     let topic = open_topic(&mut broker);

@@ -155,6 +155,13 @@ fn topic_lines(out: &mut String, topic: &TopicLog) {
         units::count(topic.messages),
         units::bytes(topic.bytes as f64)
     );
+    if topic.timed > 0 {
+        let _ = writeln!(
+            out,
+            "    {} with a deliver-at time or a deadline",
+            units::count(topic.timed)
+        );
+    }
     let mut previous = None;
     for run in topic.runs.iter().take(RUNS_SHOWN) {
         // Within a ledger a gap is what was acked before its neighbours, or is bad (named below).
@@ -199,8 +206,8 @@ fn topic_lines(out: &mut String, topic: &TopicLog) {
         );
         let _ = writeln!(
             out,
-            "    subscription {name}: {acked}, {} beyond",
-            cursor.acked_beyond
+            "    subscription {name}: {acked}, {} beyond, {} in part",
+            cursor.acked_beyond, cursor.partly_acked
         );
     }
 }
@@ -208,7 +215,7 @@ fn topic_lines(out: &mut String, topic: &TopicLog) {
 /// One line per entry, one more per message.
 fn entry_lines(out: &mut impl Write, entry: &DumpedEntry<'_>) -> io::Result<()> {
     let meta = entry.meta;
-    writeln!(
+    write!(
         out,
         "shard {} topic {:?} ledger {} entry {} messages {} bytes {} producer {:016x} sequence {} \
          key_hash {} publish_ms {}",
@@ -223,6 +230,18 @@ fn entry_lines(out: &mut impl Write, entry: &DumpedEntry<'_>) -> io::Result<()> 
         meta.key_hash,
         meta.publish_ms
     )?;
+    for (name, ms) in [
+        ("deliver_at_ms", meta.deliver_at_ms),
+        ("deadline_ms", meta.deadline_ms),
+    ] {
+        if ms != 0 {
+            write!(out, " {name} {ms}")?;
+        }
+    }
+    if !entry.properties.is_empty() {
+        write!(out, " properties {}", shown(entry.properties))?;
+    }
+    writeln!(out)?;
     let mut messages = Messages::of(entry.body);
     for message in messages.by_ref() {
         match message.key {

@@ -8,13 +8,16 @@ use proptest::prelude::*;
 use super::disk::{Disk, Rng};
 use super::{World, recover};
 use crate::{
-    AckDelta, Durability, NewEntry, Options, Position, Refused, SubKey, Ticket, TopicKey, TopicSlot,
+    AckDelta, Durability, Hints, NewEntry, Options, Position, Refused, SubKey, Ticket, TopicKey,
+    TopicSlot,
 };
 
 #[derive(Clone, Debug)]
 struct Entry {
     position: Position,
     body: Vec<u8>,
+    messages: u32,
+    hints: Hints,
     ticket: Ticket,
     /// Its receipt went out.
     receipted: bool,
@@ -28,6 +31,10 @@ struct SubModel {
     acked: BTreeMap<Position, Ticket>,
     /// Acks a sync proved.
     synced: BTreeSet<Position>,
+    /// Messages acked of entries that are not acked whole, and the ticket of each ack.
+    parts: BTreeMap<Position, BTreeMap<u32, Ticket>>,
+    /// Those a sync proved.
+    parts_synced: BTreeMap<Position, BTreeSet<u32>>,
 }
 
 #[derive(Debug)]
@@ -66,6 +73,60 @@ fn options(rng: &mut Rng) -> Options {
         ack_delay_ns: 20_000,
         log_id: 99,
         ..Options::default()
+    }
+}
+
+fn some_hints(rng: &mut Rng) -> Hints {
+    let mut some = |below| if rng.one_in(4) { rng.below(below) } else { 0 };
+    Hints {
+        key_hash: some(1 << 32) as u32,
+        publish_ms: some(u64::MAX),
+        deliver_at_ms: some(1 << 42),
+        deadline_ms: some(1 << 42),
+    }
+}
+
+/// Indexes of the messages that a set says are acked.
+fn acked_in(words: &[u64], messages: u32) -> impl Iterator<Item = u32> {
+    (0..messages).filter(|index| {
+        let word = words.get((index / 64) as usize).copied().unwrap_or(0);
+        word >> (index % 64) & 1 == 0
+    })
+}
+
+impl SubModel {
+    fn ack_part(&mut self, entry: &Entry, words: &[u64], ticket: Ticket) {
+        if self.acked.contains_key(&entry.position) {
+            return;
+        }
+        let parts = self.parts.entry(entry.position).or_default();
+        for index in acked_in(words, entry.messages) {
+            parts.entry(index).or_insert(ticket);
+        }
+        if parts.len() as u32 == entry.messages {
+            self.acked.insert(entry.position, ticket);
+        }
+    }
+
+    /// Compares what was found of a partly acked entry, and goes on from it.
+    fn found_part(&mut self, entry: &Entry, words: Option<&[u64]>) {
+        let at = entry.position;
+        let found: BTreeSet<u32> = words
+            .map(|words| acked_in(words, entry.messages).collect())
+            .unwrap_or_default();
+        let known = self.parts.remove(&at).unwrap_or_default();
+        let promised = self.parts_synced.remove(&at).unwrap_or_default();
+        assert!(
+            found.iter().all(|index| known.contains_key(index)),
+            "never acked of {at:?}"
+        );
+        assert!(promised.is_subset(&found), "promised of {at:?}");
+        assert!(words.is_none_or(|words| words.last().is_some_and(|&word| word != 0)));
+        if !found.is_empty() {
+            let again = found.iter().map(|&index| (index, Ticket(0)));
+            self.parts.insert(at, again.collect());
+            self.parts_synced.insert(at, found);
+        }
     }
 }
 
@@ -155,15 +216,19 @@ impl Model {
         self.bodies += 1;
         let mut body = self.bodies.to_le_bytes().to_vec();
         body.resize((len as usize).max(8), self.bodies as u8);
+        let (messages, hints) = (1 + self.rng.below(200) as u32, some_hints(&mut self.rng));
         let topic = &mut self.topics[index];
         let entry = NewEntry {
-            body: &body,
-            messages: 1,
-            key_hash: 0,
+            body: &body[..8],
+            properties: &body[8..],
+            messages,
+            key_hash: hints.key_hash,
             producer: 1,
             sequence: self.bodies,
-            publish_ms: 0,
-            arrived_ns: 0,
+            publish_ms: hints.publish_ms,
+            deliver_at_ms: hints.deliver_at_ms,
+            deadline_ms: hints.deadline_ms,
+            ..NewEntry::default()
         };
         match self.world.log.append(topic.slot, &entry, self.world.now_ns) {
             Ok(appended) => {
@@ -172,7 +237,9 @@ impl Model {
                 }
                 topic.entries.push(Entry {
                     position: appended.position,
-                    body,
+                    body: body[..8].to_vec(),
+                    messages,
+                    hints,
                     ticket: appended.ticket,
                     receipted: false,
                     synced: false,
@@ -193,7 +260,15 @@ impl Model {
             return;
         }
         let from = self.rng.below(ready as u64) as usize;
-        if self.rng.one_in(2) {
+        if self.rng.one_in(3) {
+            let words: Vec<u64> = (0..self.rng.below(5))
+                .map(|_| self.rng.next() | self.rng.next())
+                .collect();
+            let entry = &topic.entries[from];
+            let delta = AckDelta::Batch(&[(entry.position, &words)]);
+            let ticket = self.world.log.ack_record(topic.slot, SubKey(sub), delta);
+            state.ack_part(entry, &words, ticket);
+        } else if self.rng.one_in(2) {
             let mark = topic.entries[from].position;
             let ticket =
                 self.world
@@ -286,6 +361,11 @@ impl Model {
             for sub in topic.subs.iter_mut().filter(|_| moved) {
                 let proven = sub.acked.iter().filter(|&(_, &ticket)| ticket <= synced);
                 sub.synced.extend(proven.map(|(&position, _)| position));
+                for (&at, parts) in &sub.parts {
+                    let proven = parts.iter().filter(|&(_, &ticket)| ticket <= synced);
+                    let known = sub.parts_synced.entry(at).or_default();
+                    known.extend(proven.map(|(&index, _)| index));
+                }
             }
         }
     }
@@ -350,6 +430,12 @@ impl Model {
                             && (first.entry..first.entry + count).contains(&at.entry)
                     })
             };
+            let partial: BTreeMap<Position, Vec<u64>> = state.partial.iter().cloned().collect();
+            assert!(
+                partial
+                    .keys()
+                    .all(|&at| found.contains(&at) && !is_acked(at))
+            );
             // The state says nothing of acked entries above the mark that are no longer stored.
             for entry in topic
                 .entries
@@ -368,8 +454,11 @@ impl Model {
                 if acked {
                     sub.acked.insert(at, Ticket(0));
                     sub.synced.insert(at);
+                    sub.parts.remove(&at);
+                    sub.parts_synced.remove(&at);
                 } else {
                     sub.acked.remove(&at);
+                    sub.found_part(entry, partial.get(&at).map(|words| &words[..]));
                 }
             }
         }
@@ -409,6 +498,11 @@ impl Model {
             }
         }
         topic.entries = kept;
+        for (ordinal, entry) in (first..).zip(&topic.entries) {
+            let log = &self.world.log;
+            assert_eq!(log.hints(slot, ordinal), Some(entry.hints));
+            assert_eq!(log.messages(slot, ordinal), Some(entry.messages));
+        }
         // An entry that a failed sync undid took its acks along; its position may be another's now.
         for sub in &mut topic.subs {
             sub.acked.retain(|position, _| found.contains(position));

@@ -13,6 +13,7 @@ fn entry(body: &[u8], messages: u32) -> NewEntry<'_> {
         sequence: 3,
         publish_ms: 4,
         arrived_ns: 5,
+        ..NewEntry::default()
     }
 }
 

@@ -2,7 +2,10 @@
 mod commit;
 mod crash;
 mod disk;
+mod hints;
+mod holes;
 mod memory;
+mod partial;
 mod reads;
 mod retain;
 mod seg;
@@ -74,6 +77,7 @@ impl World {
             sequence: 7,
             publish_ms: 9,
             arrived_ns: self.now_ns,
+            ..NewEntry::default()
         };
         self.log.append(slot, &entry, self.now_ns)
     }

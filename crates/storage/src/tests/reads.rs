@@ -168,6 +168,9 @@ fn starved_beside_appends(fail: bool) -> World {
     }
     world.disk.fail_write = fail;
     world.turn();
+    if fail {
+        world.complete(0);
+    }
     assert_eq!(world.log.fetch(slot, 50, 1, 0), Fetch::NoBuffer);
     drop(block);
     assert!(world.log.next_deadline().is_some(), "nobody rings");

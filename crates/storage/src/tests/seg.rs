@@ -724,6 +724,7 @@ fn block_lengths_and_offsets_are_whole_pages_and_an_entry_too_long_is_refused() 
         sequence: 0,
         publish_ms: 0,
         arrived_ns: 0,
+        ..NewEntry::default()
     };
     let mut log = crate::Log::in_memory(small());
     let slot = log.open_topic(TopicKey(1), Durability::Synced);

@@ -201,7 +201,7 @@ impl<'a> Bench<'a> {
             bytes: shape.message_bytes,
         };
         let mut client = Client::new(
-            engine.clock().clone(),
+            engine.clock(),
             Arc::clone(&self.watch.stop),
             verifier,
             content,

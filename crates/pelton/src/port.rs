@@ -6,6 +6,7 @@ pub(crate) use pelton_shard::broker::{
     ConsumerId, MESSAGES_PER_ENTRY_MAX, ProducerId, Refusal, Reply, Request, RequestError, Run,
     TopicId,
 };
+pub(crate) use pelton_shard::nanos;
 pub(crate) use pelton_shard::port::{
     Answer, CloseReason, ConsumerSignal, Control, Data, ForwardError as ShardForwardError,
     ForwardTo, Handler, HandlerDelivery as ShardDelivery, NoReply, Ports, ProducerSignal,

@@ -14,7 +14,7 @@ use pelton_broker::storage::{
 use pelton_broker::{MetaDone, MetaOp};
 use pelton_metrics::{Counter, ShardMetrics};
 use pelton_sys::{
-    Access, Completion, Disk, FileId, FileTask, Fill, Kv, KvBatch, KvWrite, Memory, Op, ReadFault,
+    Access, Completion, Disk, FileId, FileTask, Fill, IoFault, Kv, KvBatch, KvWrite, Memory, Op,
     Shutdown,
 };
 
@@ -39,7 +39,7 @@ pub(crate) struct DiskSide {
     /// Completions of one look; emptied after it.
     ended: Vec<Completion>,
     /// Totals of the driver as last asked for.
-    counted: (u64, u64, u64),
+    counted: DriverCounts,
 }
 
 #[derive(Debug)]
@@ -60,9 +60,9 @@ struct Flight {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    Commit,
-    Sync,
-    Read,
+    Commit(SegmentId),
+    Sync(SegmentId),
+    Read(SegmentId),
     /// When it is done, the file is opened: it may be written at any time from then on.
     Make(SegmentId),
     Task,
@@ -77,6 +77,14 @@ pub(crate) struct InFlight {
     /// A commit that the ring's kernel side carries out.
     pub(crate) commit: bool,
     pub(crate) reads: bool,
+}
+
+/// What the driver counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DriverCounts {
+    pub(crate) enters: u64,
+    pub(crate) overflows: u64,
+    pub(crate) short_transfers: u64,
 }
 
 /// What the core is told.
@@ -107,7 +115,7 @@ impl DiskSide {
             meta_in_flight: false,
             done: VecDeque::new(),
             ended: Vec::new(),
-            counted: (0, 0, 0),
+            counted: DriverCounts::default(),
         }
     }
 
@@ -151,7 +159,7 @@ impl DiskSide {
                 counters.increment(Counter::DiskSyncs);
                 let (file, memory) = (FileId(segment.0), memory_of(buffer));
                 (
-                    Kind::Commit,
+                    Kind::Commit(segment),
                     Op::Commit {
                         file,
                         offset,
@@ -162,7 +170,7 @@ impl DiskSide {
             DiskOpKind::Sync { segment } => {
                 counters.increment(Counter::DiskSyncs);
                 (
-                    Kind::Sync,
+                    Kind::Sync(segment),
                     Op::Sync {
                         file: FileId(segment.0),
                     },
@@ -181,7 +189,7 @@ impl DiskSide {
                 }
                 let (file, memory) = (FileId(segment.0), memory_of(buffer));
                 (
-                    Kind::Read,
+                    Kind::Read(segment),
                     Op::Read {
                         file,
                         offset,
@@ -341,19 +349,28 @@ impl DiskSide {
             })
     }
 
-    /// What the driver counted since the last call: enters, overflows, short reads.
-    pub(crate) fn driver_counts(&mut self) -> (u64, u64, u64) {
+    /// What the driver counted since the last call.
+    pub(crate) fn driver_counts(&mut self) -> DriverCounts {
         let Some(files) = &mut self.files else {
-            return (0, 0, 0);
+            return DriverCounts::default();
         };
         let stats = files.disk.stats();
-        let totals = (
-            stats.enters_total,
-            stats.overflow_total,
-            stats.short_reads_total,
-        );
-        let (enters, overflows, short) = std::mem::replace(&mut self.counted, totals);
-        (totals.0 - enters, totals.1 - overflows, totals.2 - short)
+        let totals = DriverCounts {
+            enters: stats.enters_total,
+            overflows: stats.overflow_total,
+            short_transfers: stats.short_transfers_total,
+        };
+        let before = std::mem::replace(&mut self.counted, totals);
+        DriverCounts {
+            enters: totals.enters - before.enters,
+            overflows: totals.overflows - before.overflows,
+            short_transfers: totals.short_transfers - before.short_transfers,
+        }
+    }
+
+    /// The longest sleep allowed now, see [`Disk::sleep_max_ns`].
+    pub(crate) fn sleep_max_ns(&self) -> Option<u64> {
+        self.files.as_ref()?.disk.sleep_max_ns()
     }
 
     /// Ends everything, waiting for what is in flight for at most `grace`.
@@ -445,8 +462,8 @@ impl DiskSide {
         self.free.push(user as u32);
         let took_ns = now_ns.saturating_sub(submitted_ns);
         match kind {
-            Kind::Commit | Kind::Sync => metrics.sync.record(took_ns),
-            Kind::Read => metrics.read.record(took_ns),
+            Kind::Commit(_) | Kind::Sync(_) => metrics.sync.record(took_ns),
+            Kind::Read(_) => metrics.read.record(took_ns),
             _ => {}
         }
         let result = match kind {
@@ -458,9 +475,9 @@ impl DiskSide {
                 return;
             }
             // A file that ends early is not the driver's business: the log asked for so much.
-            Kind::Read => match result {
-                Err(error) => match ReadFault::of(&error) {
-                    Some(ReadFault::Truncated { got, .. }) => Ok(got),
+            Kind::Read(_) => match result {
+                Err(error) => match IoFault::of(&error) {
+                    Some(IoFault::Truncated { got, .. }) => Ok(got),
                     _ => Err(error),
                 },
                 ok => ok,
@@ -474,19 +491,25 @@ impl DiskSide {
                     .open_file(FileId(segment.0), &path, access, true)
                     .map(|()| bytes)
             }),
-            Kind::Commit | Kind::Sync | Kind::Task => result,
+            Kind::Commit(_) | Kind::Sync(_) | Kind::Task => result,
         };
-        match &result {
-            Ok(bytes) if kind == Kind::Read => {
+        match (&result, kind) {
+            (Ok(bytes), Kind::Read(_)) => {
                 metrics.counters.add(Counter::BytesRead, *bytes as u64);
             }
-            Ok(bytes) if kind == Kind::Commit => {
+            (Ok(bytes), Kind::Commit(_)) => {
                 metrics.counters.add(Counter::BytesWritten, *bytes as u64);
             }
-            Ok(_) => {}
-            Err(_) => metrics.counters.increment(Counter::DiskErrors),
+            (Ok(_), _) => {}
+            (Err(_), _) => metrics.counters.increment(Counter::DiskErrors),
         }
-        let result = result.map_err(|error| error_of(&error, error.to_string()));
+        let result = result.map_err(|error| match kind {
+            Kind::Commit(segment) => disk_error("commit", segment, &error),
+            Kind::Sync(segment) => disk_error("sync", segment, &error),
+            Kind::Read(segment) => disk_error("read", segment, &error),
+            // Their texts name operation and path.
+            Kind::Make(_) | Kind::Task | Kind::Meta => error_of(&error, error.to_string()),
+        });
         let buffer = memory.map(buffer_of);
         self.done
             .push_back(Answer::Disk(DiskDone { id, result, buffer }));
@@ -550,5 +573,50 @@ mod tests {
         assert!(error_of(&error, error.to_string()).is_full());
         let error = io::Error::from_raw_os_error(5);
         assert_eq!(error_of(&error, error.to_string()).errno, DiskError::EIO);
+    }
+
+    #[test]
+    fn an_operation_that_fails_later_says_what_it_was_and_on_which_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let plan = pelton_sys::DiskPlan::decide(pelton_sys::DiskChoice::Pread, 1).unwrap();
+        let pool = pelton_sys::IoPool::new(2).unwrap();
+        let poller = pelton_sys::Poller::new().unwrap();
+        let disk = Disk::open(&plan, &pool, &poller.notifier()).unwrap();
+        let kv = Kv::open(&dir.path().join("kv")).unwrap();
+        let mut side = DiskSide::new(disk, dir.path().to_owned(), kv);
+        let segment = SegmentId(7); // which nobody has opened
+        let ops = [
+            ("sync", DiskOpKind::Sync { segment }),
+            (
+                "read",
+                DiskOpKind::Read {
+                    segment,
+                    offset: 0,
+                    len: 4_096,
+                    buffer: PageBuf::new(4_096),
+                    direct: true,
+                },
+            ),
+            (
+                "commit",
+                DiskOpKind::Commit {
+                    segment,
+                    offset: 0,
+                    buffer: PageBuf::new(4_096),
+                },
+            ),
+        ];
+        let mut metrics = ShardMetrics::new();
+        for (what, kind) in ops {
+            side.carry_out(DiskOp { id: 1, kind }, 0, &mut metrics);
+            side.enter();
+            side.reap(0, &mut metrics);
+            let Some(Answer::Disk(done)) = side.next_done() else {
+                panic!("a {what} without a file is refused at once")
+            };
+            let text = done.result.unwrap_err().text;
+            let start = format!("{what} seg-0000000000000007.log: ");
+            assert!(text.starts_with(&start), "{text}");
+        }
     }
 }

@@ -236,11 +236,11 @@ impl Shard {
             Ok(Reply::Stats(stats)) => *stats,
             _ => return,
         };
-        let (enters, overflows, short) = self.disk.driver_counts();
+        let driver = self.disk.driver_counts();
         let counters = &mut self.watch.metrics.counters;
-        counters.add(Counter::Enters, enters);
-        counters.add(Counter::RingOverflows, overflows);
-        counters.add(Counter::ShortTransfers, short);
+        counters.add(Counter::Enters, driver.enters);
+        counters.add(Counter::RingOverflows, driver.overflows);
+        counters.add(Counter::ShortTransfers, driver.short_transfers);
         let (control_depth, data_depth) = self.inbox.depths();
         reply.send(ShardStats {
             shard: self.shared.index,

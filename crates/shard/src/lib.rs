@@ -62,7 +62,7 @@ pub use watch::{LONG_TURN_NS, LongTurn, TurnWork};
 pub use pelton_broker as broker;
 pub use pelton_metrics as metrics;
 pub use pelton_sys::{
-    Clock, DiskChoice, DiskReport, Fact, HostReport, Verdict as FactVerdict, host_report,
+    Clock, DiskChoice, DiskReport, Fact, HostReport, Verdict as FactVerdict, host_report, nanos,
 };
 
 /// The rings that handles and shards share.

@@ -142,3 +142,36 @@ fn acks_that_the_full_lane_does_not_take_are_kept_and_sent_later() {
     let stats = stats.subscription("t", "s").unwrap();
     assert_eq!((stats.acked_messages, stats.backlog_entries), (20_000, 0));
 }
+
+/// A wake-up from another thread ends the sleep of the driving one. Counted, not timed: a sleep that
+/// nobody ended would be ended by its time-out.
+#[test]
+fn a_future_woken_by_another_thread_wakes_the_driver() {
+    let (engine, mut driver) = Engine::in_memory().open_driven().unwrap();
+    let (ask, asked) = std::sync::mpsc::channel::<Waker>();
+    let waker_thread = std::thread::spawn(move || {
+        for waker in asked {
+            // Long enough that the driver sleeps by then, short against its time-out of 5 ms.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            waker.wake();
+        }
+    });
+    let _ = driver.run_until(engine.begin_stats()).unwrap();
+    for _ in 0..50 {
+        let mut polls = 0;
+        driver.run_until(std::future::poll_fn(|context| {
+            polls += 1;
+            if polls == 1 {
+                ask.send(context.waker().clone()).unwrap();
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
+        }));
+    }
+    drop(ask);
+    waker_thread.join().unwrap();
+    let stats = driver.run_until(engine.begin_stats()).unwrap();
+    let wakes = stats.merged().counters.get(pelton::metrics::Counter::Wakes);
+    assert!(wakes > 10, "{wakes} of 50 wake-ups ended a sleep");
+}

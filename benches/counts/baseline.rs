@@ -21,7 +21,6 @@ const BASELINE: &[(&str, u64)] = &[
     ("ack_100", 38_260),
     ("commit_1", 9_590),
     ("commit_100", 85_105),
-    ("record_9_stages_1000", 307_116),
 ];
 
 /// Holds the bench of that name to its baseline.

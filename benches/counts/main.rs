@@ -14,15 +14,12 @@ mod baseline;
 mod disk;
 mod dispatch;
 mod rings;
-mod stages;
 mod storage;
 #[path = "../world.rs"]
 mod world;
 
 use gungraun::prelude::*;
 
-use crate::{
-    dispatch::dispatch_group, rings::ring_group, stages::stage_group, storage::storage_group,
-};
+use crate::{dispatch::dispatch_group, rings::ring_group, storage::storage_group};
 
-main!(library_benchmark_groups = [ring_group, dispatch_group, storage_group, stage_group]);
+main!(library_benchmark_groups = [ring_group, dispatch_group, storage_group]);

@@ -236,6 +236,7 @@ impl Shard {
             Ok(Reply::Stats(stats)) => *stats,
             _ => return,
         };
+        self.watch.count_log(self.broker.log().stats());
         let driver = self.disk.driver_counts();
         let counters = &mut self.watch.metrics.counters;
         counters.add(Counter::Enters, driver.enters);

@@ -330,8 +330,15 @@ fn check_close_behind(entries: u32) {
     assert!(matches!(closed.try_take(), Ok(Some(Ok(_)))));
     let told = (calls.load(Ordering::SeqCst), again.load(Ordering::SeqCst));
     assert_eq!(told.0, entries + told.1);
-    assert_eq!(stepped.backlog("source"), 0, "of {entries} every source entry is acked");
+    assert_eq!(
+        stepped.backlog("source"),
+        0,
+        "of {entries} every source entry is acked"
+    );
     let later = (calls.load(Ordering::SeqCst), again.load(Ordering::SeqCst));
     assert!(later.1 > 0, "some forward was refused");
-    assert_eq!(told, later, "with {entries} somebody waited for another event");
+    assert_eq!(
+        told, later,
+        "with {entries} somebody waited for another event"
+    );
 }

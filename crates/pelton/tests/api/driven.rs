@@ -175,3 +175,25 @@ fn a_future_woken_by_another_thread_wakes_the_driver() {
     let wakes = stats.merged().counters.get(pelton::metrics::Counter::Wakes);
     assert!(wakes > 10, "{wakes} of 50 wake-ups ended a sleep");
 }
+
+#[test]
+fn a_consumer_dropped_while_the_control_lane_is_full_is_detached_later() {
+    let (engine, mut driver) = Engine::in_memory().open_driven().unwrap();
+    let topic = driver.run_until(engine.topic("t").begin()).unwrap();
+    let consumer = driver.run_until(topic.subscribe("s").begin()).unwrap();
+    // Nobody empties the lane meanwhile, so it is full at the end.
+    let mut context = Context::from_waker(Waker::noop());
+    let asked: Vec<_> = (0..2_000)
+        .map(|_| {
+            let mut asked = Box::pin(engine.topic("t").begin());
+            assert!(asked.as_mut().poll(&mut context).is_pending());
+            asked
+        })
+        .collect();
+    drop(consumer);
+    for asked in asked {
+        driver.run_until(asked).unwrap();
+    }
+    // Exclusive: it has one consumer at a time.
+    driver.run_until(topic.subscribe("s").begin()).unwrap();
+}

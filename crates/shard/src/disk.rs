@@ -179,7 +179,6 @@ impl DiskSide {
             DiskOpKind::Read {
                 segment,
                 offset,
-                len,
                 buffer,
                 direct,
             } => {
@@ -187,6 +186,7 @@ impl DiskSide {
                 if !direct {
                     counters.increment(Counter::ReadsOfOpenSegment);
                 }
+                let len = buffer.len() as u32;
                 let (file, memory) = (FileId(segment.0), memory_of(buffer));
                 (
                     Kind::Read(segment),
@@ -592,7 +592,6 @@ mod tests {
                 DiskOpKind::Read {
                     segment,
                     offset: 0,
-                    len: 4_096,
                     buffer: PageBuf::new(4_096),
                     direct: true,
                 },

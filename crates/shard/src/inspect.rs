@@ -376,10 +376,7 @@ impl TopicLog {
         self.bytes += u64::from(meta.payload_bytes());
         self.timed += u64::from(meta.deliver_at_ms | meta.deadline_ms != 0);
         match self.runs.last_mut() {
-            Some(run)
-                if run.first.ledger == meta.position.ledger
-                    && run.first.entry + run.entries == meta.position.entry =>
-            {
+            Some(run) if meta.position.is_behind(run.first, run.entries) => {
                 run.entries += 1;
             }
             _ => self.runs.push(EntryRun {

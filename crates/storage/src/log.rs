@@ -212,7 +212,8 @@ impl Log {
 
     /// Appends an entry: copies the body into the topic's open block and indexes it.
     ///
-    /// Errors: [`Refused`]; then nothing has changed.
+    /// # Errors
+    /// [`Refused`]; then nothing has changed.
     #[inline]
     pub fn append(
         &mut self,
@@ -224,6 +225,7 @@ impl Log {
         if topic.durability == Durability::Memory
             && let Some(live) = &mut topic.live
             && live.has_room(entry.payload_bytes())
+            && entry.payload_bytes() <= self.options.entry_bytes_max as usize
         {
             let (ordinal, position) = live.push(entry, now_ns);
             return Ok(Appended {
@@ -306,14 +308,6 @@ impl Log {
     #[must_use]
     pub fn position_before(&self, slot: TopicSlot, ordinal: u64) -> Option<Position> {
         self.live(slot)?.ledgers.before(ordinal)
-    }
-
-    /// Position of the last entry appended or recovered; `None` if there never was one (in this
-    /// life of the log).
-    #[must_use]
-    pub fn last_position(&self, slot: TopicSlot) -> Option<Position> {
-        let live = self.live(slot)?;
-        live.ledgers.position(live.end.checked_sub(1)?)
     }
 
     /// Where an entry is. Freezes the open block if the entry is in it.

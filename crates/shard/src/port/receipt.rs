@@ -162,7 +162,7 @@ impl ReceiptPage {
                 Outcome::Stored(position) => {
                     slot.ledger.store(position.ledger, Ordering::Relaxed);
                     slot.entry
-                        .store(position.entry + i as u64, Ordering::Relaxed);
+                        .store(position.nth(i as u64).entry, Ordering::Relaxed);
                     STORED
                 }
                 Outcome::Unknown => UNKNOWN,

@@ -1,9 +1,9 @@
 //! Hints, properties, sums and seek by time: in memory, stored, and recovered either way.
 use super::disk::Rng;
+use super::dump::{DumpItem, dump};
 use super::{World, recover, small};
 use crate::{
-    DumpItem, Durability, Hints, Log, NewEntry, Place, RecoverError, SegmentId, TopicKey,
-    TopicSlot, dump, verify,
+    Durability, Hints, Log, NewEntry, Place, RecoverError, SegmentId, TopicKey, TopicSlot,
 };
 
 #[derive(Clone, Debug)]
@@ -230,7 +230,7 @@ fn a_directory_of_an_older_format_is_refused_by_name_and_number() {
 }
 
 #[test]
-fn a_dump_shows_times_and_properties_and_a_report_counts_them() {
+fn times_and_properties_are_stored_as_they_were_handed_in() {
     let mut world = World::new(small());
     let slot = world.topic(1);
     let mut rng = Rng(3);
@@ -261,12 +261,4 @@ fn a_dump_shows_times_and_properties_and_a_report_counts_them() {
     )
     .unwrap();
     assert!(shown.next().is_none());
-    let report = verify(&disk.infos(), &mut |id, at, into| disk.read(id, at, into)).unwrap();
-    assert!(report.is_sound());
-    let ledger = &report.ledgers[0];
-    let timed = |e: &&Entry| e.hints.deliver_at_ms | e.hints.deadline_ms != 0;
-    assert_eq!(ledger.timed, entries.iter().filter(timed).count() as u64);
-    assert_eq!(ledger.bytes, entries.iter().map(Entry::bytes).sum::<u64>());
-    let latest = entries.iter().map(|e| e.hints.publish_ms).max();
-    assert_eq!(Some(ledger.published_ms.1), latest);
 }

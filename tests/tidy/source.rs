@@ -78,7 +78,9 @@ fn every_unsafe_block_and_impl_has_its_safety_comment() {
 fn the_core_names_no_file_socket_thread_clock_or_random_source() {
     let mut findings = Vec::new();
     for source in &sources() {
-        if source.path.contains("/src/") && source.crate_name().is_some_and(|n| CORE.contains(&n)) {
+        let is_core = source.crate_name().is_some_and(|name| CORE.contains(&name));
+        // A file of tests has its `#[cfg(test)]` where it is named as a module.
+        if is_core && source.path.contains("/src/") && !source.path.contains("/src/tests/") {
             let used = impure(&source.text);
             findings.extend(used.map(|(n, what)| format!("{}:{n}: {what}", source.path)));
         }
@@ -180,7 +182,7 @@ fn impure(text: &str) -> impl Iterator<Item = (usize, String)> {
 fn without_tests(code: &str) -> &str {
     let tests = code.match_indices("#[cfg(test)]\nmod ").find(|(at, _)| {
         let line = code[*at..].lines().nth(1).unwrap_or_default();
-        line.ends_with('{')
+        line.contains('{')
     });
     tests.map_or(code, |(at, _)| &code[..at])
 }

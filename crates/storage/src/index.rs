@@ -360,6 +360,10 @@ mod tests {
     }
 
     #[test]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a test of how the cost grows; its bounds are wide"
+    )]
     fn a_seek_by_time_over_millions_is_short_and_an_entry_costs_few_bytes() {
         const N: u64 = 4_000_000;
         let mut index = Index::default();

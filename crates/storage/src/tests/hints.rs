@@ -41,7 +41,7 @@ impl Entry {
         }
     }
 
-    fn new(&self) -> NewEntry<'_> {
+    fn as_new(&self) -> NewEntry<'_> {
         NewEntry {
             body: &self.body,
             properties: &self.properties,
@@ -112,7 +112,7 @@ fn hints_and_properties_come_back_from_sealed_and_open_segments_alike() {
         for life in 0..3 {
             for _ in 0..300 {
                 let entry = Entry::random(&mut rng);
-                world.log.append(slot, &entry.new(), 1).unwrap();
+                world.log.append(slot, &entry.as_new(), 1).unwrap();
                 entries.push(entry);
                 if rng.one_in(5) {
                     world.settle();
@@ -150,7 +150,7 @@ fn a_memory_topic_gives_the_same_hints_sums_and_seeks() {
     let mut entries = Vec::new();
     for number in 0..3_000 {
         let entry = Entry::random(&mut rng);
-        world.log.append(slot, &entry.new(), 1).unwrap();
+        world.log.append(slot, &entry.as_new(), 1).unwrap();
         entries.push(entry);
         if rng.one_in(30) {
             let ordinal = world.log.first(slot) + rng.below(entries.len() as u64);
@@ -178,7 +178,7 @@ fn neighbours_of_an_unreadable_entry_keep_their_properties() {
     let slot = world.topic(1);
     let entries: Vec<Entry> = (0..20).map(|_| Entry::random(&mut rng)).collect();
     for entry in &entries {
-        world.log.append(slot, &entry.new(), 1).unwrap();
+        world.log.append(slot, &entry.as_new(), 1).unwrap();
     }
     world.settle();
     let (mut world, _) = World::open(world.kill(), small()).unwrap();
@@ -236,7 +236,7 @@ fn times_and_properties_are_stored_as_they_were_handed_in() {
     let mut rng = Rng(3);
     let entries: Vec<Entry> = (0..400).map(|_| Entry::random(&mut rng)).collect();
     for entry in &entries {
-        world.log.append(slot, &entry.new(), 1).unwrap();
+        world.log.append(slot, &entry.as_new(), 1).unwrap();
     }
     world.settle();
     let (disk, mut shown) = (world.kill(), entries.iter());

@@ -9,6 +9,10 @@ const SUB: SubKey = SubKey(1);
 const HOLES: u64 = 1_000_000;
 
 #[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a test of how the cost grows; its bounds are wide"
+)]
 fn storm_ack_ranges_a_million_holes_cost_a_bit_each_and_acks_stay_flat() {
     let options = Options {
         segment_bytes: 16 << 20,

@@ -202,7 +202,7 @@ fn a_checkpoint_that_was_cut_short_takes_no_ack_and_no_set_back() {
         let (_, recovered) = World::open(world.clone_disk(), options.clone()).unwrap();
         assert_eq!(
             recovered.cursors,
-            [state.clone()],
+            std::slice::from_ref(&state),
             "cut after {cuts} blocks"
         );
         world.turn();

@@ -171,7 +171,7 @@ fn impure(text: &str) -> impl Iterator<Item = (usize, String)> {
         let path = &code[at + "std::".len()..];
         for (name, instead) in NOT_IN_CORE {
             if words(path_end(path)).any(|(word, _)| word == name) {
-                found.push((line_of(&code, at), format!("std::…{name}: {instead}")));
+                found.push((line_of(code, at), format!("std::…{name}: {instead}")));
             }
         }
     }

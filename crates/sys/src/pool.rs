@@ -126,12 +126,6 @@ impl IoPool {
         })))
     }
 
-    /// How many threads it has.
-    #[must_use]
-    pub fn threads(&self) -> usize {
-        self.0.thread_count
-    }
-
     /// Queues a job; a full queue gives it back.
     pub(crate) fn try_send(&self, job: Job) -> Result<(), Job> {
         let queues = self

@@ -21,7 +21,6 @@ const BASELINE: &[(&str, u64)] = &[
     ("ack_100", 41_189),
     ("commit_1", 9_590),
     ("commit_100", 102_501),
-    ("record_9_stages_1000", 307_116),
     ("wire_send_100", 120_645),
     ("wire_ack_100", 166_164),
     ("wire_flow_100", 59_761),

@@ -14,7 +14,6 @@ mod baseline;
 mod disk;
 mod dispatch;
 mod rings;
-mod stages;
 mod storage;
 mod wire;
 #[path = "../world.rs"]
@@ -23,16 +22,7 @@ mod world;
 use gungraun::prelude::*;
 
 use crate::{
-    dispatch::dispatch_group, rings::ring_group, stages::stage_group, storage::storage_group,
-    wire::wire_group,
+    dispatch::dispatch_group, rings::ring_group, storage::storage_group, wire::wire_group,
 };
 
-main!(
-    library_benchmark_groups = [
-        ring_group,
-        dispatch_group,
-        storage_group,
-        stage_group,
-        wire_group
-    ]
-);
+main!(library_benchmark_groups = [ring_group, dispatch_group, storage_group, wire_group]);

@@ -20,7 +20,23 @@ pub(crate) struct LoopDisk {
 }
 
 impl LoopDisk {
-    /// Why there cannot be one, in a line.
+    /// Why this user or machine can have none, in a line; `None` if it can.
+    pub(crate) fn missing() -> Option<&'static str> {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        let is_root = status
+            .lines()
+            .any(|line| line.starts_with("Uid:") && line.contains("\t0\t0"));
+        if !is_root {
+            Some("needs root to mount a loop file")
+        } else if !Path::new("/dev/loop-control").exists() {
+            Some("needs loop devices, and there is no /dev/loop-control")
+        } else {
+            None
+        }
+    }
+
+    /// # Errors
+    /// What went wrong, in a line.
     pub(crate) fn new() -> Result<Self, String> {
         Self::make(None)
     }
@@ -32,13 +48,6 @@ impl LoopDisk {
 
     fn make(thin_bytes: Option<u64>) -> Result<Self, String> {
         let work = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|e| e.to_string())?;
-        let uid = std::fs::read_to_string("/proc/self/status").map_err(|e| e.to_string())?;
-        if !uid
-            .lines()
-            .any(|line| line.starts_with("Uid:") && line.contains("\t0\t0"))
-        {
-            return Err("needs root to mount a loop file".to_owned());
-        }
         if let Some(bytes) = thin_bytes {
             run(Command::new("mount")
                 .args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"])

@@ -201,7 +201,7 @@ impl<'a> Bench<'a> {
             bytes: shape.message_bytes,
         };
         let mut client = Client::new(
-            engine.clock().clone(),
+            engine.clock(),
             Arc::clone(&self.watch.stop),
             verifier,
             content,
@@ -354,7 +354,7 @@ impl<'e> Meter<'e> {
         })
     }
 
-    /// Adds stages and cost to the part, and takes the engine's word on what was acked.
+    /// Adds the cost to the part, and takes the engine's word on what was acked.
     pub(crate) fn stop(self, client: &mut Client, part: &mut Part) -> Result<(), LoadError> {
         client.flush_acks()?;
         let stats = self.read(part)?;
@@ -369,7 +369,7 @@ impl<'e> Meter<'e> {
         Ok(())
     }
 
-    /// Adds stages and cost to the part; everything the engine counted.
+    /// Adds the cost to the part; everything the engine counted.
     pub(crate) fn read(self, part: &mut Part) -> Result<EngineStats, LoadError> {
         // Shards of other engines in the process may have ended meanwhile, with what they counted.
         let switches = shard_switches().saturating_sub(self.switches);
@@ -377,7 +377,6 @@ impl<'e> Meter<'e> {
         let measured: ShardMetrics = stats.merged();
         let counters = &measured.counters;
         let published = counters.get(Counter::MessagesIn);
-        part.stages.merge(&measured.stages);
         part.cpu = Cpu {
             shard_busy_ns_per_message: (published > 0)
                 .then(|| counters.get(Counter::BusyNs) as f64 / published as f64),

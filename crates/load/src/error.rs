@@ -48,18 +48,6 @@ pub enum LoadError {
     /// Stopped before anything was measured.
     #[error("interrupted before anything was measured; nothing is left behind")]
     Interrupted,
-    /// Nothing arrived for a long time although messages were under way.
-    #[error(
-        "draining {scenario} stopped: {missing} deliveries did not arrive within {waited_s} s; this is a fault of the engine, keep the directory with --dir and report it"
-    )]
-    Stalled {
-        /// The scenario.
-        scenario: &'static str,
-        /// Deliveries still owed.
-        missing: u64,
-        /// How long nothing moved, in seconds.
-        waited_s: u64,
-    },
 }
 
 impl LoadError {

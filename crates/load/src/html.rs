@@ -89,11 +89,7 @@ fn part_html(body: &mut String, part: &Part) {
         for head in ["p50", "p90", "p99", "p99.9", "p99.99", "max", "samples"] {
             let _ = write!(body, "<th>{head}");
         }
-        let stages = part
-            .stages
-            .iter()
-            .map(|(stage, histogram)| (stage.name(), histogram));
-        for (label, histogram) in part.latencies().chain(stages) {
+        for (label, histogram) in part.latencies() {
             latency_row(body, label, histogram);
         }
         body.push_str("</table></div>");

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use pelton_metrics::{Histogram, StageSet, Summary};
+use pelton_metrics::{Histogram, Summary};
 use serde::Serialize;
 
 use crate::{DIGITS, compare::Comparison, schedule::Lag, verify::Verdict};
@@ -40,8 +40,6 @@ pub struct Part {
     pub control: Histogram,
     /// The same under other names, for scenarios that compare two ways.
     pub others: Vec<(&'static str, Histogram)>,
-    /// The shard's own histograms, by stage.
-    pub stages: StageSet,
     /// The engine beside the machine.
     pub comparisons: Vec<Comparison>,
     /// How late the generator was.
@@ -73,8 +71,6 @@ impl Part {
             publish_receipt: empty(),
             control: empty(),
             others: Vec::new(),
-            // The digits of a shard's histograms, which are all that is ever merged into it.
-            stages: StageSet::new(2),
             comparisons: Vec::new(),
             lag: Lag::new(),
             notes: Vec::new(),
@@ -231,11 +227,6 @@ impl Report {
                 end_to_end: summary(&part.end_to_end),
                 publish_receipt: summary(&part.publish_receipt),
                 control: summary(&part.control),
-                stages: part
-                    .stages
-                    .iter()
-                    .filter_map(|(stage, histogram)| Some((stage.name(), summary(histogram)?)))
-                    .collect(),
             },
             limits: self.limits,
             ratio: ratios(part).collect(),
@@ -324,9 +315,6 @@ struct LatencyNs {
     end_to_end: Option<Quantiles>,
     publish_receipt: Option<Quantiles>,
     control: Option<Quantiles>,
-    /// Only where the engine recorded any.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    stages: BTreeMap<&'static str, Quantiles>,
 }
 
 #[derive(Serialize)]
@@ -368,8 +356,6 @@ impl From<Summary> for Quantiles {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use pelton_metrics::Stage;
-
     use super::*;
     use crate::compare::{Figure, Round};
 
@@ -466,8 +452,7 @@ pub(crate) mod tests {
         );
         assert_eq!(
             keys(&value["latency_ns"]),
-            "control end_to_end publish_receipt",
-            "stages are left out where none was recorded"
+            "control end_to_end publish_receipt"
         );
         assert_eq!(
             keys(&value["latency_ns"]["end_to_end"]),
@@ -487,14 +472,11 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn recorded_stages_and_an_interruption_show() {
+    fn an_interruption_shows() {
         let mut report = example(1);
         report.interrupted = true;
-        report.parts[0].stages.record(Stage::Appended, 1_000);
         let value: serde_json::Value = serde_json::from_str(&report.json()).unwrap();
         assert_eq!(value["interrupted"], true);
-        let stage = Stage::Appended.name();
-        assert_eq!(value["latency_ns"]["stages"][stage]["count"], 1);
     }
 
     #[test]

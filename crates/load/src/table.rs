@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 
-use pelton_metrics::{Histogram, Stage, Summary};
+use pelton_metrics::{Histogram, Summary};
 
 use crate::{
     report::{Part, Report},
@@ -102,7 +102,6 @@ fn part_table(out: &mut String, part: &Part) {
         for (label, histogram) in part.latencies() {
             latency_row(out, label, histogram);
         }
-        stage_rows(out, part);
     }
     line(out, "rate", &rate_text(part));
     for (label, value) in &part.figures {
@@ -150,21 +149,6 @@ fn latency_row(out: &mut String, label: &str, histogram: &Histogram) {
         let _ = write!(out, "{text:>CELL$}");
     }
     let _ = writeln!(out, "{:>14}", units::count(count));
-}
-
-/// Stages in which nothing ever took a microsecond are left out: they are in the JSON object.
-fn stage_rows(out: &mut String, part: &Part) {
-    for (stage, histogram) in part.stages.iter() {
-        let worth_a_row = histogram.summary().max >= 1_000;
-        let never_used = matches!(stage, Stage::LimiterWait);
-        if worth_a_row && !never_used {
-            latency_row(
-                out,
-                &format!("  {}", stage.name().replace('_', " ")),
-                histogram,
-            );
-        }
-    }
 }
 
 pub(crate) fn rate_text(part: &Part) -> String {

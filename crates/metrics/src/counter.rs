@@ -50,25 +50,9 @@ counters! {
     RefusedTerminated = "pelton_publish_refused_total", Count, Some(("reason", "terminated")), "Entries refused, by reason.";
     HeldNoMemory = "pelton_publish_held_total", Count, Some(("reason", "no_memory")), "Times a producer's ring was left alone, by reason.";
 
-    // Dispatched and acked.
+    // Dispatched.
     EntriesOut = "pelton_entries_out_total", Count, None, "Entries handed to consumers.";
     MessagesOut = "pelton_messages_out_total", Count, None, "Messages handed to consumers.";
-    BytesOut = "pelton_bytes_out_total", Count, None, "Bytes handed to consumers.";
-    EntriesAcked = "pelton_entries_acked_total", Count, None, "Entries acked.";
-    MessagesAcked = "pelton_messages_acked_total", Count, None, "Messages acked.";
-    RedeliveredNack = "pelton_redeliveries_total", Count, Some(("cause", "nack")), "Entries that went back to replay, by cause.";
-    RedeliveredClosed = "pelton_redeliveries_total", Count, Some(("cause", "consumer_closed")), "Entries that went back to replay, by cause.";
-    AckIgnoredDone = "pelton_ack_ignored_total", Count, Some(("reason", "already_acked")), "Acks that changed nothing, by reason.";
-    AckIgnoredUnknown = "pelton_ack_ignored_total", Count, Some(("reason", "unknown")), "Acks that changed nothing, by reason.";
-    FlowIgnoredZero = "pelton_flow_ignored_total", Count, Some(("reason", "zero")), "Grants that changed nothing, by reason.";
-    FlowIgnoredTooMany = "pelton_flow_ignored_total", Count, Some(("reason", "too_many")), "Grants that changed nothing, by reason.";
-    DispatchPasses = "pelton_dispatch_passes_total", Count, None, "Passes of a dispatcher.";
-    PlanReturned = "pelton_plan_returned_entries_total", Count, None, "Planned entries that were given back unsent.";
-    ReadFromMemory = "pelton_entries_read_total", Count, Some(("source", "memory")), "Entries read for dispatch, by source.";
-    ReadFromDisk = "pelton_entries_read_total", Count, Some(("source", "disk")), "Entries read for dispatch, by source.";
-    StaleCompletions = "pelton_stale_completions_total", Count, Some(("reason", "generation")), "Completions that nobody waited for any more, by reason.";
-    PermitViolations = "pelton_permit_conservation_violations_total", Count, None, "Broken sums of permits; must stay 0.";
-    WatchdogRescues = "pelton_dispatch_watchdog_rescue_total", Count, None, "Subscriptions that stood still without a reason; must stay 0.";
 
     // The turn loop.
     Turns = "pelton_turns_total", Count, None, "Turns that did something.";
@@ -87,7 +71,7 @@ counters! {
     Rescues = "pelton_rescues_total", Count, None, "Time-outs that found work nobody announced; must stay 0.";
 
     // The disk.
-    Commits = "pelton_commits_total", Count, None, "Commit blocks written.";
+    Commits = "pelton_commits_total", Count, None, "Commit blocks written, seals and marks included.";
     BytesWritten = "pelton_disk_written_bytes_total", Count, None, "Bytes written to segments, headers and padding included.";
     BytesRead = "pelton_disk_read_bytes_total", Count, None, "Bytes read from segments.";
     DiskWrites = "pelton_disk_operations_total", Count, Some(("kind", "write")), "Disk operations, by kind.";
@@ -95,12 +79,15 @@ counters! {
     DiskReads = "pelton_disk_operations_total", Count, Some(("kind", "read")), "Disk operations, by kind.";
     DiskTasks = "pelton_disk_operations_total", Count, Some(("kind", "task")), "Disk operations, by kind.";
     DiskErrors = "pelton_disk_errors_total", Count, None, "Disk operations that failed.";
+    StaleCompletions = "pelton_stale_completions_total", Count, Some(("reason", "generation")), "Completions that nobody waited for any more, by reason.";
     ShortTransfers = "pelton_disk_short_transfers_total", Count, None, "Reads and writes that moved less than asked and went on.";
     ReadsOfOpenSegment = "pelton_reads_active_segment_total", Count, None, "Reads of the open segment; above 0 the tail memory is too small.";
-    SegmentsRecycled = "pelton_segments_total", Count, Some(("origin", "recycled")), "Segments taken into use, by origin.";
-    SegmentsWritten = "pelton_segments_total", Count, Some(("origin", "written")), "Segments taken into use, by origin.";
-    SegmentsAllocated = "pelton_segments_total", Count, Some(("origin", "allocated")), "Segments taken into use, by origin.";
+    SegmentsRecycled = "pelton_segments_total", Count, Some(("origin", "recycled")), "Segments ready for use, by origin.";
+    SegmentsMade = "pelton_segments_total", Count, Some(("origin", "made")), "Segments ready for use, by origin.";
+    SegmentsAllocated = "pelton_segments_allocated_total", Count, None, "Segments allocated in a hurry, because none was ready.";
     SegmentsUnlinked = "pelton_segments_unlinked_total", Count, None, "Consumed segments unlinked.";
+    ReadsRepeated = "pelton_disk_reads_repeated_total", Count, None, "Reads of entries that failed and were tried again.";
+    EntriesUnreadable = "pelton_entries_unreadable_total", Count, None, "Entries whose reads all failed; their neighbours are served.";
     Enters = "pelton_io_uring_enter_total", Count, None, "Calls of io_uring_enter.";
     RingOverflows = "pelton_io_uring_overflow_total", Count, None, "Completions that did not fit the ring; above 0 is a bug.";
 }
@@ -215,7 +202,7 @@ mod tests {
         for seed in SEEDS {
             for counter in [
                 Counter::MessagesIn,
-                Counter::BytesOut,
+                Counter::BytesIn,
                 Counter::RefusedTooLarge,
             ] {
                 let mut shard = ShardMetrics::new();

@@ -16,8 +16,8 @@ const SAMPLES_ABOVE_MIN: u128 = 10;
 /// exact up to [`MAX_NS`]. Counts and sum saturate: they stay at their largest value, never wrap.
 ///
 /// The buckets are those of HdrHistogram, and tests hold them to the library's. Recording is our own
-/// because a shard does it nine times a message: 30 instructions here (6 for a zero), 100 through
-/// the library.
+/// because a shard records in every turn, and the generator every message: 30 instructions here (6
+/// for a zero), 100 through the library.
 #[derive(Clone)]
 pub struct Histogram {
     /// Records per bucket, in the order of [`index`].
@@ -25,7 +25,7 @@ pub struct Histogram {
     digits: u8,
     /// Each power of two is cut into 2^`half_bits` buckets of equal width.
     half_bits: u32,
-    /// Of the values as they came, not as they were clamped, so that stages add up to end to end.
+    /// Of the values as they came, not as they were clamped.
     sum_ns: u128,
     /// Of the values above 0; `u64::MAX` while there is none.
     min_ns: u64,

@@ -1,5 +1,5 @@
-//! What a shard counts and times: one closed table of counters, one HDR histogram per stage of a
-//! message, snapshots that merge, and the Prometheus page.
+//! What a shard counts and times: one closed table of counters, HDR histograms, snapshots that merge,
+//! and the Prometheus page.
 //!
 //! A shard owns one [`ShardMetrics`] and writes to it without atomics or locks; a collector gets a
 //! filled set by exchange, merges it and reads it. Recording takes a few nanoseconds and allocates
@@ -12,11 +12,9 @@
 mod counter;
 mod histogram;
 mod snapshot;
-mod stage;
 mod text;
 
 pub use counter::{Counter, Counters, Unit};
 pub use histogram::{Histogram, MAX_NS, Summary};
 pub use snapshot::ShardMetrics;
-pub use stage::{STAGES, Stage, StageSet};
 pub use text::{Kind, Page, shard_page};

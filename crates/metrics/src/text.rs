@@ -216,15 +216,7 @@ fn counters(page: &mut Page, shards: &[(String, &ShardMetrics)]) {
 
 fn histograms(page: &mut Page, shards: &[(String, &ShardMetrics)]) {
     type Get = fn(&ShardMetrics) -> &Histogram;
-    const FAMILIES: [(&str, &str, Get); 6] = [
-        (
-            "pelton_end_to_end_seconds",
-            "Arrival of a message to its ack.",
-            |m| &m.end_to_end,
-        ),
-        ("pelton_dispatch_seconds", "Durable to handed over.", |m| {
-            &m.dispatch
-        }),
+    const FAMILIES: [(&str, &str, Get); 3] = [
         (
             "pelton_turn_seconds",
             "Length of a turn that did something.",
@@ -232,20 +224,9 @@ fn histograms(page: &mut Page, shards: &[(String, &ShardMetrics)]) {
         ),
         ("pelton_sync_seconds", "Length of a disk sync.", |m| &m.sync),
         ("pelton_read_seconds", "Length of a disk read.", |m| &m.read),
-        ("pelton_wake_seconds", "Doorbell to awake.", |m| &m.wake),
     ];
     const CLAMPED: &str = "Values above 60 s, counted in the top bucket, by histogram.";
 
-    page.family(
-        "pelton_dispatch_stage_seconds",
-        Kind::Histogram,
-        "Time of a message per stage.",
-    );
-    for (shard, metrics) in shards {
-        for (stage, histogram) in metrics.stages.iter() {
-            page.histogram(&[("shard", shard), ("stage", stage.name())], histogram);
-        }
-    }
     for (name, help, get) in FAMILIES {
         page.family(name, Kind::Histogram, help);
         for (shard, metrics) in shards {
@@ -262,39 +243,25 @@ fn histograms(page: &mut Page, shards: &[(String, &ShardMetrics)]) {
             &[("shard", shard), ("lane", "control")],
             &metrics.control_wait,
         );
-        page.histogram(&[("shard", shard), ("lane", "data")], &metrics.data_wait);
     }
     page.family("pelton_clamped_values_total", Kind::Counter, CLAMPED);
     for (shard, metrics) in shards {
-        for (stage, histogram) in metrics.stages.iter() {
-            page.number(
-                &[("shard", shard), ("histogram", stage.name())],
-                histogram.clamped(),
-            );
-        }
         for (name, _, get) in FAMILIES {
             page.number(
                 &[("shard", shard), ("histogram", name)],
                 get(metrics).clamped(),
             );
         }
-        let lanes = [
-            ("control_wait", &metrics.control_wait),
-            ("data_wait", &metrics.data_wait),
-        ];
-        for (name, histogram) in lanes {
-            page.number(
-                &[("shard", shard), ("histogram", name)],
-                histogram.clamped(),
-            );
-        }
+        page.number(
+            &[("shard", shard), ("histogram", "control_wait")],
+            metrics.control_wait.clamped(),
+        );
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Stage;
 
     #[test]
     fn a_page_announces_a_family_once_and_then_lists_its_samples() {
@@ -353,7 +320,7 @@ mod tests {
     #[test]
     fn every_line_of_a_shards_page_belongs_to_the_family_announced_last() {
         let mut shard = ShardMetrics::new();
-        shard.stages.record(Stage::Acked, u64::MAX);
+        shard.turn.record(u64::MAX);
         let page = shard_page(&[(0, &shard), (1, &ShardMetrics::new())]);
         let mut family = "";
         let mut announced = Vec::new();
@@ -373,9 +340,9 @@ mod tests {
                 assert!(value.parse::<f64>().is_ok_and(|v| v >= 0.0), "{line}");
             }
         }
-        assert!(page.contains("pelton_clamped_values_total{shard=\"0\",histogram=\"acked\"} 1\n"));
         assert!(page.contains(
-            "pelton_dispatch_stage_seconds_bucket{shard=\"1\",stage=\"permit_wait\",le=\"1\"} 0\n"
+            "pelton_clamped_values_total{shard=\"0\",histogram=\"pelton_turn_seconds\"} 1\n"
         ));
+        assert!(page.contains("pelton_sync_seconds_bucket{shard=\"1\",le=\"1\"} 0\n"));
     }
 }

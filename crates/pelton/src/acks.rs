@@ -14,8 +14,14 @@ const YIELDS: u32 = 200;
 const PAUSE: Duration = Duration::from_micros(100);
 
 thread_local! {
-    /// What a shard's own thread could not push: it must not wait for itself.
-    static DEFERRED: RefCell<Vec<(ShardHandle, Data)>> = const { RefCell::new(Vec::new()) };
+    /// What a shard's own thread could not push: it must not wait for itself. At most one item for
+    /// each entry that its consumers hold, and one for each handle it has dropped.
+    static DEFERRED: RefCell<Vec<(ShardHandle, Deferred)>> = const { RefCell::new(Vec::new()) };
+}
+
+enum Deferred {
+    Data(Data),
+    Control(Control),
 }
 
 /// Pushes, and waits while the lane is full. A thread that runs the shard keeps the item instead,
@@ -30,15 +36,11 @@ pub(crate) fn push(handle: &ShardHandle, data: Data, engine_id: u64) {
 #[cold]
 fn push_to_full(handle: &ShardHandle, mut data: Data, engine_id: u64) {
     if !wait::may_block(engine_id) {
-        DEFERRED.with_borrow_mut(|deferred| deferred.push((handle.clone(), data)));
+        DEFERRED.with_borrow_mut(|deferred| deferred.push((handle.clone(), Deferred::Data(data))));
         return;
     }
     for round in 0u32.. {
-        match round {
-            0..SPINS => std::hint::spin_loop(),
-            SPINS..YIELDS => std::thread::yield_now(),
-            _ => std::thread::park_timeout(PAUSE),
-        }
+        pause(round);
         match handle.data(data) {
             Ok(()) | Err(PushError::Closed(_)) => return,
             Err(PushError::Full(back)) => data = back,
@@ -51,14 +53,33 @@ pub(crate) fn push_deferred() {
     // Gone only while the thread ends.
     let _ = DEFERRED.try_with(|deferred| {
         if let Ok(mut deferred) = deferred.try_borrow_mut() {
-            deferred.retain(|(handle, data)| {
-                matches!(handle.data(data.clone()), Err(PushError::Full(_)))
-            });
+            for (handle, item) in std::mem::take(&mut *deferred) {
+                if let Some(item) = item.push(&handle) {
+                    deferred.push((handle, item));
+                }
+            }
         }
     });
 }
 
-/// Asks for a detachment and does not wait for it. Retries while the control lane is full.
+impl Deferred {
+    /// Gives itself back if the lane is full.
+    fn push(self, handle: &ShardHandle) -> Option<Deferred> {
+        match self {
+            Deferred::Data(data) => match handle.data(data) {
+                Err(PushError::Full(data)) => Some(Deferred::Data(data)),
+                Ok(()) | Err(PushError::Closed(_)) => None,
+            },
+            Deferred::Control(control) => match handle.control(control) {
+                Err(PushError::Full(control)) => Some(Deferred::Control(control)),
+                Ok(()) | Err(PushError::Closed(_)) => None,
+            },
+        }
+    }
+}
+
+/// Asks for a detachment and does not wait for it. While the control lane is full it tries again; a
+/// thread that runs the shard keeps the request instead, until [`push_deferred`].
 pub(crate) fn detach(handle: &ShardHandle, request: Request, engine_id: u64) {
     let (to, _unread) = reply();
     let mut control = Control::Request {
@@ -66,20 +87,25 @@ pub(crate) fn detach(handle: &ShardHandle, request: Request, engine_id: u64) {
         ports: Ports::None,
         reply: to,
     };
-    let attempts = if wait::may_block(engine_id) {
-        u32::MAX
-    } else {
-        SPINS
-    };
-    for round in 0..attempts {
+    for round in 0u32.. {
         match handle.control(control) {
             Ok(()) | Err(PushError::Closed(_)) => return,
             Err(PushError::Full(back)) => control = back,
         }
-        match round {
-            0..SPINS => std::hint::spin_loop(),
-            SPINS..YIELDS => std::thread::yield_now(),
-            _ => std::thread::park_timeout(PAUSE),
+        if !wait::may_block(engine_id) {
+            let item = Deferred::Control(control);
+            DEFERRED.with_borrow_mut(|deferred| deferred.push((handle.clone(), item)));
+            return;
         }
+        pause(round);
+    }
+}
+
+/// Between two looks at a full lane.
+fn pause(round: u32) {
+    match round {
+        0..SPINS => std::hint::spin_loop(),
+        SPINS..YIELDS => std::thread::yield_now(),
+        _ => std::thread::park_timeout(PAUSE),
     }
 }

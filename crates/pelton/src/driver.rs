@@ -121,7 +121,6 @@ impl Wake for Bell {
 
     fn wake_by_ref(self: &Arc<Self>) {
         self.rung.store(true, Ordering::Release);
-        // A slot that no producer has: it marks nothing ready and rings the doorbell.
-        self.handle.published(u32::MAX);
+        self.handle.wake();
     }
 }

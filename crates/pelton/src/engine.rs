@@ -115,7 +115,8 @@ impl Builder {
     /// thread per shard. Blocks until that is done.
     ///
     /// # Errors
-    /// [`OpenError`]; nothing runs, and nothing that is stored was changed.
+    /// [`OpenError`]; nothing runs. What was repaired until then stays repaired, and a second open goes
+    /// on from there.
     pub fn open(self) -> Result<Engine, OpenError> {
         let (options, waiting) = self.decide()?;
         let log = options.log.clone();
@@ -179,7 +180,7 @@ impl Engine {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let settings = Settings {
             engine_id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            clock: runtime.clock().clone(),
+            clock: runtime.clock(),
             waiting: waiting.unwrap_or_else(|| wait::default_waiting(runtime.shards())),
             entry_bytes_max: log.entry_bytes_max as usize,
             dir: runtime.dir().unwrap_or(Path::new("")).into(),
@@ -281,9 +282,9 @@ impl Engine {
         self.runtime.notes()
     }
 
-    /// The clock of every `_ns` in this engine.
+    /// A handle on the clock of every `_ns` in this engine, for the thread that asks.
     #[must_use]
-    pub fn clock(&self) -> &Clock {
+    pub fn clock(&self) -> Clock {
         self.runtime.clock()
     }
 

@@ -49,8 +49,8 @@ impl<'a> Message<'a> {
 
     /// When it was meant to be sent, in nanoseconds of [`crate::Clock::now_ns`]; 0 means "now".
     ///
-    /// Generators of load with a rate give it, so that the engine's stage times, and
-    /// [`crate::Delivery::arrived_ns`], count from there and a stalled generator is not hidden
+    /// Generators of load with a rate give it, so that times count from there
+    /// ([`crate::Delivery::arrived_ns`]) and a stalled generator is not hidden
     /// (coordinated omission). Of a batch the earliest counts. It is kept in memory only.
     #[must_use]
     pub fn intended_ns(mut self, intended_ns: u64) -> Message<'a> {

@@ -7,6 +7,7 @@ pub(crate) use pelton_shard::broker::{
     AckSet, ConsumerId, KeyShared, MESSAGES_PER_ENTRY_MAX, ProducerId, Refusal, Reply, Request,
     RequestError, Run, Subscribe, TopicId,
 };
+pub(crate) use pelton_shard::nanos;
 pub(crate) use pelton_shard::port::{
     AckPart, Answer, Arrival, CloseReason, ConsumerSignal, Control, Data,
     ForwardError as ShardForwardError, ForwardTo, Handler, HandlerDelivery as ShardDelivery,

@@ -98,7 +98,7 @@ fn outcome(
     let reason = || {
         producer
             .reason()
-            .unwrap_or("the reason is in the engine's log")
+            .unwrap_or("no reason was given")
             .to_owned()
     };
     Some(match state {

@@ -12,7 +12,7 @@ use std::task::{Wake, Waker};
 use std::thread::Thread;
 use std::time::Duration;
 
-use crate::port::on_shard_thread;
+use crate::port::{nanos, on_shard_thread};
 use crate::{Clock, Idle};
 
 /// What is spun by default before parking, in nanoseconds: about what a wake-up costs.
@@ -60,10 +60,7 @@ impl Waiter {
         }
         // For time-outs only, so it need not be the engine's; a handle of its own costs nothing.
         let clock = Clock::new();
-        let deadline_ns = timeout.map(|timeout| {
-            let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-            clock.now_ns().saturating_add(timeout_ns)
-        });
+        let deadline_ns = timeout.map(|timeout| clock.now_ns().saturating_add(nanos(timeout)));
         if let Some(value) = self.spin(&clock, deadline_ns, &mut attempt) {
             return Some(value);
         }

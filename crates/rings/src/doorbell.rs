@@ -3,7 +3,8 @@
 //! Waker: publish (Release), **fence**, look at the state. Sleeper: set the state, **fence**, look
 //! at all it could be woken for. Of two sides that each write, fence and read, at least one sees
 //! the other's write: either the waker sees SLEEPING or the sleeper sees the item. Without either
-//! fence both can miss, and the models in `models.rs` show it.
+//! fence both can miss, and the models in `wake_models.rs` and the
+//! mutants in `mutants.rs` show it.
 
 use crate::sync::{AtomicU32, CachePadded, Ordering, fence};
 

@@ -53,7 +53,7 @@ struct HandlerPort {
 
 /// What a handler said about the entries of a run; the caller tells the core.
 #[derive(Debug, Default)]
-pub(crate) struct Handled {
+pub(crate) struct Verdicts {
     pub(crate) acked: Vec<Position>,
     pub(crate) nacked: Vec<Position>,
     /// Its grant woke a dispatcher.
@@ -62,9 +62,9 @@ pub(crate) struct Handled {
     pub(crate) panicked: bool,
 }
 
-impl Handled {
+impl Verdicts {
     pub(crate) fn is_empty(&self) -> bool {
-        let Handled {
+        let Verdicts {
             acked,
             nacked,
             granted,
@@ -218,7 +218,7 @@ impl Consumers {
         consumer: ConsumerId,
         run: Run,
         outbox: &mut Outbox,
-        handled: &mut Handled,
+        handled: &mut Verdicts,
     ) {
         let Some(Some(port)) = self.ports.get_mut(consumer.slot as usize) else {
             return;
@@ -310,7 +310,13 @@ impl ConsumerPort {
 }
 
 impl HandlerPort {
-    fn run(&mut self, consumer: ConsumerId, run: &Run, outbox: &mut Outbox, handled: &mut Handled) {
+    fn run(
+        &mut self,
+        consumer: ConsumerId,
+        run: &Run,
+        outbox: &mut Outbox,
+        handled: &mut Verdicts,
+    ) {
         for slot in run.first_slot..run.first_slot + run.count {
             let position = run.block.meta(slot).position;
             let delivery = HandlerDelivery::new(run, slot, outbox);

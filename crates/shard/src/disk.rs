@@ -14,7 +14,7 @@ use pelton_broker::storage::{
 use pelton_broker::{MetaDone, MetaOp};
 use pelton_metrics::{Counter, ShardMetrics};
 use pelton_sys::{
-    Access, Completion, Disk, FileId, FileTask, Fill, Kv, KvBatch, KvWrite, Memory, Op, ReadFault,
+    Access, Completion, Disk, FileId, FileTask, Fill, IoFault, Kv, KvBatch, KvWrite, Memory, Op,
     Shutdown,
 };
 
@@ -39,7 +39,7 @@ pub(crate) struct DiskSide {
     /// Completions of one look; emptied after it.
     ended: Vec<Completion>,
     /// Totals of the driver as last asked for.
-    counted: (u64, u64, u64),
+    counted: DriverCounts,
 }
 
 #[derive(Debug)]
@@ -79,6 +79,14 @@ pub(crate) struct InFlight {
     pub(crate) reads: bool,
 }
 
+/// What the driver counts.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct DriverCounts {
+    pub(crate) enters: u64,
+    pub(crate) overflows: u64,
+    pub(crate) short_transfers: u64,
+}
+
 /// What the core is told.
 #[derive(Debug)]
 pub(crate) enum Answer {
@@ -107,7 +115,7 @@ impl DiskSide {
             meta_in_flight: false,
             done: VecDeque::new(),
             ended: Vec::new(),
-            counted: (0, 0, 0),
+            counted: DriverCounts::default(),
         }
     }
 
@@ -171,7 +179,6 @@ impl DiskSide {
             DiskOpKind::Read {
                 segment,
                 offset,
-                len,
                 buffer,
                 direct,
             } => {
@@ -179,6 +186,7 @@ impl DiskSide {
                 if !direct {
                     counters.increment(Counter::ReadsOfOpenSegment);
                 }
+                let len = buffer.len() as u32;
                 let (file, memory) = (FileId(segment.0), memory_of(buffer));
                 (
                     Kind::Read(segment),
@@ -354,19 +362,28 @@ impl DiskSide {
             })
     }
 
-    /// What the driver counted since the last call: enters, overflows, short reads.
-    pub(crate) fn driver_counts(&mut self) -> (u64, u64, u64) {
+    /// What the driver counted since the last call.
+    pub(crate) fn driver_counts(&mut self) -> DriverCounts {
         let Some(files) = &mut self.files else {
-            return (0, 0, 0);
+            return DriverCounts::default();
         };
         let stats = files.disk.stats();
-        let totals = (
-            stats.enters_total,
-            stats.overflow_total,
-            stats.short_reads_total,
-        );
-        let (enters, overflows, short) = std::mem::replace(&mut self.counted, totals);
-        (totals.0 - enters, totals.1 - overflows, totals.2 - short)
+        let totals = DriverCounts {
+            enters: stats.enters_total,
+            overflows: stats.overflow_total,
+            short_transfers: stats.short_transfers_total,
+        };
+        let before = std::mem::replace(&mut self.counted, totals);
+        DriverCounts {
+            enters: totals.enters - before.enters,
+            overflows: totals.overflows - before.overflows,
+            short_transfers: totals.short_transfers - before.short_transfers,
+        }
+    }
+
+    /// The longest sleep allowed now, see [`Disk::sleep_max_ns`].
+    pub(crate) fn sleep_max_ns(&self) -> Option<u64> {
+        self.files.as_ref()?.disk.sleep_max_ns()
     }
 
     /// Ends everything, waiting for what is in flight for at most `grace`.
@@ -478,8 +495,8 @@ impl DiskSide {
             }
             // A file that ends early is not the driver's business: the log asked for so much.
             Kind::Read(_) => match result {
-                Err(error) => match ReadFault::of(&error) {
-                    Some(ReadFault::Truncated { got, .. }) => Ok(got),
+                Err(error) => match IoFault::of(&error) {
+                    Some(IoFault::Truncated { got, .. }) => Ok(got),
                     _ => Err(error),
                 },
                 ok => ok,
@@ -495,15 +512,15 @@ impl DiskSide {
             }),
             Kind::Commit(_) | Kind::Sync(_) | Kind::Task => result,
         };
-        match &result {
-            Ok(bytes) if matches!(kind, Kind::Read(_)) => {
+        match (&result, kind) {
+            (Ok(bytes), Kind::Read(_)) => {
                 metrics.counters.add(Counter::BytesRead, *bytes as u64);
             }
-            Ok(bytes) if matches!(kind, Kind::Commit(_)) => {
+            (Ok(bytes), Kind::Commit(_)) => {
                 metrics.counters.add(Counter::BytesWritten, *bytes as u64);
             }
-            Ok(_) => {}
-            Err(_) => metrics.counters.increment(Counter::DiskErrors),
+            (Ok(_), _) => {}
+            (Err(_), _) => metrics.counters.increment(Counter::DiskErrors),
         }
         let result = result.map_err(|error| match kind {
             Kind::Commit(segment) => self.disk_error("commit to", segment, &error),
@@ -571,5 +588,49 @@ mod tests {
         assert!(error_of(&error, error.to_string()).is_full());
         let error = io::Error::from_raw_os_error(5);
         assert_eq!(error_of(&error, error.to_string()).errno, DiskError::EIO);
+    }
+
+    #[test]
+    fn an_operation_that_fails_later_says_what_it_was_and_on_which_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let plan = pelton_sys::DiskPlan::decide(pelton_sys::DiskChoice::Pread, 1).unwrap();
+        let pool = pelton_sys::IoPool::new(2).unwrap();
+        let poller = pelton_sys::Poller::new().unwrap();
+        let disk = Disk::open(&plan, &pool, &poller.notifier()).unwrap();
+        let kv = Kv::open(&dir.path().join("kv")).unwrap();
+        let mut side = DiskSide::new(disk, dir.path().to_owned(), kv);
+        let segment = SegmentId(7); // which nobody has opened
+        let ops = [
+            ("sync", DiskOpKind::Sync { segment }),
+            (
+                "read",
+                DiskOpKind::Read {
+                    segment,
+                    offset: 0,
+                    buffer: PageBuf::new(4_096),
+                    direct: true,
+                },
+            ),
+            (
+                "commit",
+                DiskOpKind::Commit {
+                    segment,
+                    offset: 0,
+                    buffer: PageBuf::new(4_096),
+                },
+            ),
+        ];
+        let mut metrics = ShardMetrics::new();
+        for (what, kind) in ops {
+            side.carry_out(DiskOp { id: 1, kind }, 0, &mut metrics);
+            side.enter();
+            side.reap(0, &mut metrics);
+            let Some(Answer::Disk(done)) = side.next_done() else {
+                panic!("a {what} without a file is refused at once")
+            };
+            let text = done.result.unwrap_err().text;
+            let start = format!("{what} seg-0000000000000007.log: ");
+            assert!(text.starts_with(&start), "{text}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
+use pelton_sys::nanos;
 
 use crate::plan::Resources;
 use crate::port::ON_SHARD_THREAD;
@@ -63,8 +64,7 @@ impl Driver {
     /// Sleeps until there is something to do, for at most `at_most`.
     pub fn park(&mut self, at_most: Duration) {
         let Some(shard) = &mut self.shard else { return };
-        let at_most_ns = u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
-        shard.park(shard.next_deadline(), Some(at_most_ns));
+        shard.park(shard.next_deadline(), Some(nanos(at_most)));
     }
 
     /// Whether the shard has stopped.
@@ -82,10 +82,8 @@ impl Driver {
     /// Stops the shard and drives it to its end, for at most `wait` (and up to 1 s for the disk).
     pub fn shutdown(&mut self, wait: Duration) -> Option<ShardReport> {
         if let Some(shard) = &self.shard {
-            let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-            shard
-                .shared
-                .stop(shard.clock.now_ns().saturating_add(wait_ns), false);
+            let deadline_ns = shard.clock.now_ns().saturating_add(nanos(wait));
+            shard.shared.stop(deadline_ns, false);
         }
         while !self.is_done() {
             let work = self.run_once();

@@ -32,12 +32,13 @@ impl Shard {
         self.disk.enter();
         let written = self.watch.metrics.counters.get(Counter::BytesWritten);
         work.written_bytes += written.saturating_sub(written_before);
+        // Before the loop that takes what this shard has for itself: nothing else would look at it.
+        self.inbox.producers.answer_refused(&mut self.outbox);
         // What handlers forwarded to topics of this shard joins the data lane of the next turn.
         while let Some(data) = self.outbox.pop_own() {
             work.data += 1;
             self.on_peer(self.shared.index, data, now);
         }
-        self.inbox.producers.answer_refused(&mut self.outbox);
         self.outbox.flush(&mut self.watch.metrics.counters);
     }
 
@@ -254,11 +255,12 @@ impl Shard {
             Ok(Reply::Stats(stats)) => *stats,
             _ => return,
         };
-        let (enters, overflows, short) = self.disk.driver_counts();
+        self.watch.count_log(self.broker.log().stats());
+        let driver = self.disk.driver_counts();
         let counters = &mut self.watch.metrics.counters;
-        counters.add(Counter::Enters, enters);
-        counters.add(Counter::RingOverflows, overflows);
-        counters.add(Counter::ShortTransfers, short);
+        counters.add(Counter::Enters, driver.enters);
+        counters.add(Counter::RingOverflows, driver.overflows);
+        counters.add(Counter::ShortTransfers, driver.short_transfers);
         let (control_depth, data_depth) = self.inbox.depths();
         reply.send(ShardStats {
             shard: self.shared.index,

@@ -8,7 +8,7 @@ use pelton_broker::storage::RecoverError;
 use pelton_sys::{DiskPlanError, LockError};
 
 /// Why an engine could not be opened. Each says what was tried, on what, why it failed and what to
-/// do. Nothing that is stored was changed.
+/// do. What was repaired until then stays repaired; a second open goes on from there.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -49,8 +49,10 @@ pub enum OpenError {
     /// The disk driver that was asked for cannot be had.
     #[error(transparent)]
     Driver(#[from] DiskPlanError),
-    /// The metadata cannot be opened or read.
-    #[error("open metadata: {0}")]
+    /// The metadata cannot be opened or read; the text names the file.
+    #[error(
+        "{0}; make sure that the disk is healthy and has space, and that the directory is writable"
+    )]
     Metadata(io::Error),
     /// A metadata record makes no sense.
     #[error(transparent)]
@@ -64,19 +66,106 @@ pub enum OpenError {
         source: RecoverError,
     },
     /// Recovery could not bring a file into the state it needs.
-    #[error("repair {}: {source}", path.display())]
+    #[error("repair: {source}; make sure that the disk is healthy, has space and is writable")]
     Repair {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// What was tried on it, and the kernel's answer.
         source: io::Error,
     },
+    /// The threads of the I/O pool cannot be had.
+    #[error("start the I/O pool: {0}; `pelton check` says what this machine lacks")]
+    Pool(io::Error),
     /// A shard could not get a thread, a ring or a descriptor.
-    #[error("start shard {shard}: {source}")]
+    #[error("start shard {shard}: {source}; `pelton check` says what this machine lacks")]
     Start {
         /// The shard.
         shard: u32,
         /// The kernel's answer.
         source: io::Error,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use pelton_broker::storage::{DiskError, SegmentId};
+
+    use super::*;
+
+    /// Each says what was tried, on what, why it failed and what to do, each of it once.
+    #[test]
+    fn errors_of_an_open_read_in_full() {
+        let why = || io::Error::new(io::ErrorKind::PermissionDenied, "no");
+        let recover = |source| OpenError::Recover {
+            dir: PathBuf::from("/d/shard-0"),
+            source,
+        };
+        let segment = SegmentId(3);
+        let cases = [
+            (
+                OpenError::Metadata(io::Error::other("open metadata /d/meta.redb: no")),
+                "open metadata /d/meta.redb: no; make sure that the disk is healthy and has space, and \
+                 that the directory is writable",
+            ),
+            (
+                OpenError::Repair {
+                    path: PathBuf::from("/d/shard-0/seg-3"),
+                    source: io::Error::other("sync /d/shard-0/seg-3: no"),
+                },
+                "repair: sync /d/shard-0/seg-3: no; make sure that the disk is healthy, has space and is \
+                 writable",
+            ),
+            (
+                OpenError::Pool(why()),
+                "start the I/O pool: no; `pelton check` says what this machine lacks",
+            ),
+            (
+                OpenError::Start {
+                    shard: 1,
+                    source: why(),
+                },
+                "start shard 1: no; `pelton check` says what this machine lacks",
+            ),
+            (
+                OpenError::Lock(LockError::Io {
+                    path: PathBuf::from("/d/LOCK"),
+                    source: why(),
+                }),
+                "lock /d/LOCK: no; it takes write permission, and a file system that has locks",
+            ),
+            (
+                recover(RecoverError::Missing {
+                    segments: vec![segment, SegmentId(31)],
+                }),
+                "recover /d/shard-0: segments with live entries are missing: \
+                 seg-0000000000000003.log, seg-000000000000001f.log; put them back, or open with \
+                 accept_loss and lose what they held",
+            ),
+            (
+                recover(RecoverError::Damaged {
+                    segment,
+                    offset: 4_096,
+                    ledgers: vec![7],
+                    why: "a checksum is wrong".to_owned(),
+                }),
+                "recover /d/shard-0: seg-0000000000000003.log is damaged at byte 4096: a checksum is \
+                 wrong (ledgers [7]); put an intact copy of the directory in its place",
+            ),
+            (
+                recover(RecoverError::Read {
+                    segment,
+                    offset: 0,
+                    error: DiskError {
+                        errno: 5,
+                        text: "no".to_owned(),
+                    },
+                }),
+                "recover /d/shard-0: seg-0000000000000003.log could not be read at byte 0: no (errno \
+                 5); make sure that the disk is healthy",
+            ),
+        ];
+        for (error, text) in cases {
+            assert_eq!(error.to_string(), text);
+        }
+    }
 }

@@ -254,7 +254,7 @@ impl Shard {
             let now_ns = self.clock.now_ns();
             deadline_ns.saturating_sub(now_ns)
         });
-        [look_ns, deadline_ns, at_most_ns]
+        [look_ns, deadline_ns, at_most_ns, self.disk.sleep_max_ns()]
             .into_iter()
             .flatten()
             .min()

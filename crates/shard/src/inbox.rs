@@ -50,8 +50,6 @@ pub(crate) struct Inbox {
     /// Control that waits until so many data items were popped (A5), oldest first.
     fenced: VecDeque<(u64, Stamped)>,
     opened: VecDeque<Stamped>,
-    /// Nothing but the lanes' ends is looked at any more.
-    closed: bool,
 }
 
 /// A source of the data lane.
@@ -118,7 +116,6 @@ impl Inbox {
             data_popped: 0,
             fenced: VecDeque::new(),
             opened: VecDeque::new(),
-            closed: false,
         }
     }
 
@@ -292,7 +289,6 @@ impl Inbox {
                 control += 1;
             }
         }
-        self.closed = true;
         (control, data)
     }
 

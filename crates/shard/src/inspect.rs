@@ -17,11 +17,11 @@ use pelton_broker::storage::{
     TopicSlot,
 };
 use pelton_broker::{TOPIC_PREFIX, TopicRecord};
-use pelton_sys::{Access, Kv, SegmentFile};
+use pelton_sys::{Kv, SegmentFile};
 
 use crate::disk::{error_of, shard_dir};
 use crate::error::OpenError;
-use crate::plan::{Look, META_FILE, look_at_dir};
+use crate::plan::{META_FILE, look_at_dir};
 use crate::start::{list_segments, open_cached};
 
 /// Entries asked for with one read, and bytes read ahead.
@@ -154,10 +154,7 @@ pub fn dump(
         path: dir.to_owned(),
         source,
     };
-    let shards = look_at_dir(dir).map_err(|look| match look {
-        Look::Io(source) => failed(source),
-        Look::Foreign(path) => OpenError::Foreign { path },
-    })?;
+    let shards = look_at_dir(dir)?;
     if shards == 0 {
         let text = "there is no engine's data in it";
         return Err(failed(io::Error::new(io::ErrorKind::NotFound, text)));
@@ -379,10 +376,7 @@ impl TopicLog {
         self.bytes += u64::from(meta.payload_bytes());
         self.timed += u64::from(meta.deliver_at_ms | meta.deadline_ms != 0);
         match self.runs.last_mut() {
-            Some(run)
-                if run.first.ledger == meta.position.ledger
-                    && run.first.entry + run.entries == meta.position.entry =>
-            {
+            Some(run) if meta.position.is_behind(run.first, run.entries) => {
                 run.entries += 1;
             }
             _ => self.runs.push(EntryRun {
@@ -406,7 +400,7 @@ impl Segments {
         offset: u64,
         into: &mut [u8],
     ) -> Result<usize, DiskError> {
-        let read = open_cached(&mut self.open, &self.dir, segment, Access::Read)
+        let read = open_cached(&mut self.open, &self.dir, segment)
             .and_then(|file| file.read_at(offset, into));
         read.map_err(|error| error_of(&error, format!("read {segment} at {offset}: {error}")))
     }

@@ -9,11 +9,12 @@
 //! | file | has |
 //! |---|---|
 //! | `turn.rs` | the duty cycle: the whole machine on one page |
-//! | `inbox.rs`, `producers.rs`, `producer_port.rs` | every source as two lanes; rings of producers, receipts owed to them |
+//! | `port.rs`, `port/` | what handles on other threads push into and are answered by |
+//! | `inbox.rs`, `watched.rs`, `producers.rs`, `producer_port.rs` | every source as two lanes; rings of producers, receipts owed to them |
 //! | `effects.rs`, `consumers.rs`, `disk.rs`, `requests.rs` | what the core asks for, carried out |
-//! | `mesh.rs` | ring pair per ordered pair of shards; forwards of handlers |
+//! | `mesh.rs`, `routes.rs` | ring pair per ordered pair of shards, forwards of handlers; who owns a topic |
 //! | `idle.rs`, `watch.rs` | spin, look again, park; busy time, long turns |
-//! | `spawn.rs`, `plan.rs`, `start.rs`, `runtime.rs`, `driver.rs`, `stop.rs` | open, recover, run, stop |
+//! | `spawn.rs`, `plan.rs`, `start.rs`, `runtime.rs`, `driver.rs`, `stop.rs`, `error.rs` | open, recover, run, stop; why an open failed |
 //! | `inspect.rs`, `limits.rs` | a directory read-only; what this machine can do at best |
 #![forbid(unsafe_code)]
 
@@ -62,7 +63,7 @@ pub use watch::{LONG_TURN_NS, LongTurn, TurnWork};
 pub use pelton_broker as broker;
 pub use pelton_metrics as metrics;
 pub use pelton_sys::{
-    Clock, DiskChoice, DiskReport, Fact, HostReport, Verdict as FactVerdict, host_report,
+    Clock, DiskChoice, DiskReport, Fact, HostReport, Verdict as FactVerdict, host_report, nanos,
 };
 
 /// The rings that handles and shards share.

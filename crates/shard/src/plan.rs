@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, ThreadId};
 
 use pelton_broker::{TOPIC_PREFIX, TopicRecord};
 use pelton_sys::{
-    Clock, DirLock, DiskPlan, IoPool, Kv, SpinInput, SpinVerdict, cpus_allowed, pool_threads,
-    quota, spin_verdict, sync_dir,
+    Clock, DirLock, DiskPlan, IoPool, Kv, LOCK_FILE, SpinInput, SpinVerdict, cpus_allowed,
+    pool_threads, quota, raise_open_files, spin_verdict, sync_dir,
 };
 
 use crate::error::OpenError;
@@ -18,7 +18,7 @@ use crate::port::{ShardHandle, Shared};
 use crate::routes::Routes;
 use crate::runtime::{Ends, Runtime, TakeOnce};
 use crate::spawn::{EngineOptions, SHARDS_MAX};
-use crate::start::Seed;
+use crate::start::{OnDisk, Seed};
 
 /// Keys and values of the metadata.
 pub(crate) type Records = Vec<(String, Vec<u8>)>;
@@ -27,7 +27,7 @@ pub(crate) type Records = Vec<(String, Vec<u8>)>;
 pub(crate) struct Plan {
     pub(crate) options: EngineOptions,
     pub(crate) resources: Arc<Resources>,
-    disk: Option<DiskPlan>,
+    on_disk: Option<OnDisk>,
     routes: Arc<Routes>,
     /// Metadata of each shard.
     records: Vec<Records>,
@@ -37,65 +37,66 @@ pub(crate) struct Plan {
     notes: Vec<String>,
 }
 
-/// What shards share and the last of them lets go of: the directory's lock last.
+/// What shards share and the last of them lets go of.
 #[derive(Debug)]
 pub(crate) struct Resources {
-    pub(crate) kv: Option<Kv>,
-    pub(crate) pool: Option<IoPool>,
-    _lock: Option<DirLock>,
+    /// `None` in memory.
+    pub(crate) on_disk: Option<DiskResources>,
+}
+
+/// The same of an engine with a directory: its lock is let go last.
+#[derive(Debug)]
+pub(crate) struct DiskResources {
+    pub(crate) kv: Kv,
+    pub(crate) pool: IoPool,
+    _lock: DirLock,
 }
 
 impl Plan {
     pub(crate) fn make(mut options: EngineOptions) -> Result<Plan, OpenError> {
         check(&options)?;
+        raise_open_files();
         if options.log.log_id == 0 {
             options.log.log_id = random_id();
         }
-        let (resources, disk, pairs) = match &options.dir {
-            None => (
-                Resources {
-                    kv: None,
-                    pool: None,
-                    _lock: None,
-                },
-                None,
-                Vec::new(),
-            ),
+        let (resources, on_disk, pairs) = match &options.dir {
+            None => (None, None, Vec::new()),
             Some(dir) => {
                 let lock = take_dir(dir, options.shards)?;
-                let disk = DiskPlan::decide(options.disk)?;
+                let plan = DiskPlan::decide(options.disk, options.shards)?;
                 let kv = Kv::open(&dir.join(META_FILE)).map_err(OpenError::Metadata)?;
                 let pairs = kv.load().map_err(OpenError::Metadata)?;
-                let pool = IoPool::new(pool_threads(options.shards))
-                    .map_err(|source| OpenError::Start { shard: 0, source })?;
-                let resources = Resources {
-                    kv: Some(kv),
-                    pool: Some(pool),
-                    _lock: Some(lock),
+                let pool = IoPool::new(pool_threads(options.shards)).map_err(OpenError::Pool)?;
+                let resources = DiskResources {
+                    kv,
+                    pool,
+                    _lock: lock,
                 };
-                (resources, Some(disk), pairs)
+                let dir = dir.clone();
+                (Some(resources), Some(OnDisk { dir, plan }), pairs)
             }
         };
         let (routes, records) = split(pairs, options.shards)?;
+        let allowed = cpus_allowed().len();
         let verdict = spin_verdict(&SpinInput {
             shards: options.shards,
             polling_consumers: 0,
             consumer_shares_cpu: false,
-            cpus_allowed: cpus_allowed().len(),
+            cpus_allowed: allowed,
             quota_milli_cpus: quota().map(|quota| quota.milli_cpus),
         });
         let mut notes = vec![format!("spinning: {verdict}")];
-        if options.pin && cpus_allowed().len() < options.shards {
-            let (cpus, shards) = (cpus_allowed().len(), options.shards);
+        if options.pin && allowed < options.shards {
+            let shards = options.shards;
             notes.push(format!(
-                "not pinned: {shards} shards on {cpus} allowed CPUs"
+                "not pinned: {shards} shards on {allowed} allowed CPUs"
             ));
             options.pin = false;
         }
         Ok(Plan {
             options,
-            resources: Arc::new(resources),
-            disk,
+            resources: Arc::new(Resources { on_disk: resources }),
+            on_disk,
             routes: Arc::new(routes),
             records,
             verdict,
@@ -110,12 +111,15 @@ impl Plan {
         let slots = (options.control_slots, options.data_slots);
         let mut lanes = Vec::new();
         for index in 0..options.shards {
-            let clock = self.clock.clone();
-            let (shared, receiver) = Shared::new(index as u32, options.shards, slots, clock);
+            let (shared, receiver) = Shared::new(index as u32, options.shards, slots);
             self.shareds.push(shared);
             lanes.push(receiver);
         }
-        let cpus: Vec<usize> = cpus_allowed().iter().collect();
+        let cpus: Vec<usize> = if options.pin {
+            cpus_allowed().iter().collect()
+        } else {
+            Vec::new()
+        };
         let ends = mesh(&self.shareds)
             .into_iter()
             .zip(lanes)
@@ -129,16 +133,11 @@ impl Plan {
                 outbox,
                 peers,
                 records,
-                dir: options.dir.clone(),
-                disk: self.disk.clone(),
+                on_disk: self.on_disk.clone(),
                 log: options.log.clone(),
                 idle: options.idle,
                 verdict: self.verdict,
-                cpu: if options.pin {
-                    cpus.get(index).copied()
-                } else {
-                    None
-                },
+                cpu: cpus.get(index).copied(),
                 notes: self.notes.clone(),
             })
             .collect()
@@ -154,12 +153,15 @@ impl Plan {
             handles: self
                 .shareds
                 .into_iter()
-                .map(|shared| ShardHandle { shared })
+                .map(|shared| ShardHandle {
+                    shared,
+                    clock: self.clock.clone(),
+                })
                 .collect(),
             routes: self.routes,
             clock: self.clock,
             dir: self.options.dir,
-            disk: self.disk.map(|plan| plan.report().clone()),
+            disk: self.on_disk.map(|disk| disk.plan.report().clone()),
             notes: self.notes,
             ends,
             threads: TakeOnce::new(threads),
@@ -171,7 +173,6 @@ impl Plan {
 }
 
 pub(crate) const META_FILE: &str = "meta.redb";
-const LOCK_FILE: &str = "LOCK";
 
 fn check(options: &EngineOptions) -> Result<(), OpenError> {
     let bad = |text: String| Err(OpenError::Options(text));
@@ -204,13 +205,7 @@ fn take_dir(dir: &Path, shards: usize) -> Result<DirLock, OpenError> {
         sync_dir(parent.unwrap_or(Path::new("."))).map_err(failed(dir))?;
     }
     // Foreign files first: a wrong directory is left as it was, without even a lock file.
-    let found = look_at_dir(dir).map_err(|error| match error {
-        Look::Io(source) => OpenError::Directory {
-            path: dir.to_owned(),
-            source,
-        },
-        Look::Foreign(path) => OpenError::Foreign { path },
-    })?;
+    let found = look_at_dir(dir)?;
     let lock = DirLock::take(dir)?;
     if found > shards {
         return Err(OpenError::TooFewShards {
@@ -228,16 +223,15 @@ fn take_dir(dir: &Path, shards: usize) -> Result<DirLock, OpenError> {
     Ok(lock)
 }
 
-pub(crate) enum Look {
-    Io(std::io::Error),
-    Foreign(PathBuf),
-}
-
 /// How many shards a directory holds. Hidden files and `lost+found` are nobody's business.
-pub(crate) fn look_at_dir(dir: &Path) -> Result<usize, Look> {
+pub(crate) fn look_at_dir(dir: &Path) -> Result<usize, OpenError> {
+    let failed = |source| OpenError::Directory {
+        path: dir.to_owned(),
+        source,
+    };
     let mut shards = 0;
-    for entry in fs::read_dir(dir).map_err(Look::Io)? {
-        let entry = entry.map_err(Look::Io)?;
+    for entry in fs::read_dir(dir).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
         if name == META_FILE || name == LOCK_FILE || is_ignored(&name) {
@@ -248,7 +242,7 @@ pub(crate) fn look_at_dir(dir: &Path) -> Result<usize, Look> {
             .and_then(|index| index.parse::<usize>().ok())
         {
             Some(index) if index < SHARDS_MAX => shards = shards.max(index + 1),
-            _ => return Err(Look::Foreign(entry.path())),
+            _ => return Err(OpenError::Foreign { path: entry.path() }),
         }
     }
     Ok(shards)

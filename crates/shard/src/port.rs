@@ -76,7 +76,7 @@ pub enum Ports {
     /// For `OpenProducer`: handlers forward to it ([`ForwardTo`]).
     Forward,
     /// For `Subscribe`: a handle on another thread. The ring holds at least as many runs as messages
-    /// can be granted at once; what does not fit waits on the shard's heap and is counted.
+    /// can be granted at once; what does not fit waits on the shard's heap.
     Consumer {
         /// What is handed over.
         ring: Sender<Arrival>,
@@ -223,10 +223,13 @@ pub enum PushError<T> {
     Closed(T),
 }
 
-/// Any thread's way to one shard. Cheap to clone; no call blocks or allocates.
+/// Any thread's way to one shard. Cheap to clone; no call blocks, and none allocates but
+/// [`ShardHandle::request`], for its answer.
 #[derive(Clone, Debug)]
 pub struct ShardHandle {
     pub(crate) shared: Arc<Shared>,
+    /// Its own, so that threads with a handle each write no line together.
+    pub(crate) clock: Clock,
 }
 
 impl ShardHandle {
@@ -247,7 +250,7 @@ impl ShardHandle {
     pub fn control(&self, control: Control) -> Result<(), PushError<Control>> {
         let item = Stamped {
             control,
-            pushed_ns: self.shared.clock.now_ns(),
+            pushed_ns: self.clock.now_ns(),
         };
         let pushed = self.shared.inbox.push_control(item);
         self.pushed(pushed).map_err(|error| match error {
@@ -319,6 +322,11 @@ impl ShardHandle {
         self.shared.wake(wake);
     }
 
+    /// Wakes the shard if it sleeps, though there is nothing new: it looks at everything once more.
+    pub fn wake(&self) {
+        self.shared.ring();
+    }
+
     /// Whether the shard has ended. Rings of handles that were attached to it are closed then.
     #[must_use]
     pub fn is_closed(&self) -> bool {
@@ -358,7 +366,6 @@ pub(crate) struct Stamped {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) index: u32,
-    pub(crate) clock: Clock,
     pub(crate) inbox: PriorityRing<Stamped, Data>,
     pub(crate) publishes: ReadyBits,
     pub(crate) grants: ReadyBits,
@@ -375,12 +382,10 @@ impl Shared {
         index: u32,
         shards: usize,
         (control_slots, data_slots): (usize, usize),
-        clock: Clock,
     ) -> (Arc<Shared>, PriorityReceiver<Stamped, Data>) {
         let (inbox, lanes) = priority_ring(control_slots, data_slots);
         let shared = Shared {
             index,
-            clock,
             inbox,
             publishes: ReadyBits::new(PORTS_MAX),
             grants: ReadyBits::new(PORTS_MAX),
@@ -394,6 +399,10 @@ impl Shared {
     /// Asks the shard to stop, and wakes it.
     pub(crate) fn stop(&self, deadline_ns: u64, abort: bool) {
         self.stop.ask(deadline_ns, abort);
+        self.ring();
+    }
+
+    fn ring(&self) {
         let wake = self.doorbell().ring();
         self.wake(wake);
     }

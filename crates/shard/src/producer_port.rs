@@ -372,11 +372,8 @@ fn complete(
 /// The outcome of the entry `by` behind the first one of a run.
 fn shifted(outcome: Outcome, by: u64) -> Outcome {
     match outcome {
-        Outcome::Stored(mut position) => {
-            // Positions of a run are consecutive entries of one ledger: that is its contract.
-            position.entry += by;
-            Outcome::Stored(position)
-        }
+        // Positions of a run are consecutive entries of one ledger: that is its contract.
+        Outcome::Stored(first) => Outcome::Stored(first.nth(by)),
         other => other,
     }
 }

@@ -99,10 +99,15 @@ impl Producers {
 
     /// The core detached it; the slot is free once every entry is answered.
     pub(crate) fn closed(&mut self, id: ProducerId) {
-        if let Some(port) = self.port_of(id) {
-            port.closed = true;
-            self.free_if_done(id.slot);
+        let Some(port) = self.port_of(id) else { return };
+        port.closed = true;
+        // What came behind the count of its close is not taken, and who forwarded it hears so.
+        if let Source::Forward { queue, .. } = &mut port.source {
+            let left = std::mem::take(queue);
+            self.refused
+                .extend(left.into_iter().map(|it| (it.from, it.token, it.body)));
         }
+        self.free_if_done(id.slot);
     }
 
     /// Notes that the slot is in the inbox's list; false if it is already, or names nothing.
@@ -139,7 +144,7 @@ impl Producers {
         }
     }
 
-    /// Takes an entry that a handler forwarded; false if its producer is gone.
+    /// Takes an entry that a handler forwarded; gives it back if its producer is gone.
     pub(crate) fn enqueue(&mut self, forwarded: Forwarded) -> Result<(), Forwarded> {
         match self.port_of(forwarded.producer) {
             Some(ProducerPort {
@@ -317,7 +322,7 @@ impl Producers {
             };
             port.takes = Some(port.takes.map_or(waiting, |takes| takes.min(waiting)));
             if port.id.is_some() && !port.active {
-                (port.active, port.held) = (true, port.held);
+                port.active = true;
                 look(slot);
             }
         }

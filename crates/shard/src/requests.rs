@@ -48,7 +48,7 @@ impl Requests {
             }
             None => {
                 self.pending.push(Some(pending));
-                u32::try_from(self.pending.len() - 1).expect("bounded by the control lane")
+                u32::try_from(self.pending.len() - 1).expect("each is memory of its asker")
             }
         };
         RequestId(u64::from(index))

@@ -8,7 +8,7 @@ use std::thread::{JoinHandle, ThreadId};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use pelton_sys::{Clock, DiskReport};
+use pelton_sys::{Clock, DiskReport, nanos};
 
 use crate::plan::Resources;
 use crate::port::{ShardHandle, on_shard_thread};
@@ -142,10 +142,10 @@ impl Runtime {
         self.routes.shard_of(topic)
     }
 
-    /// The clock of every time in this engine.
+    /// A handle on the clock of every time in this engine, for the thread that asks.
     #[must_use]
-    pub fn clock(&self) -> &Clock {
-        &self.clock
+    pub fn clock(&self) -> Clock {
+        self.clock.clone()
     }
 
     /// Whether there is a directory.
@@ -180,8 +180,7 @@ impl Runtime {
 
     /// Starts a stop and does not wait for it.
     pub fn start_shutdown(&self, wait: Duration, abort: bool) {
-        let wait_ns = u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX);
-        let deadline_ns = self.clock.now_ns().saturating_add(wait_ns);
+        let deadline_ns = self.clock.now_ns().saturating_add(nanos(wait));
         for handle in &self.handles {
             handle.shared.stop(deadline_ns, abort);
         }
@@ -191,7 +190,8 @@ impl Runtime {
     /// everything is closed. At the latest after `wait`, plus up to 2 s for the disk, it returns.
     /// With `abort` nothing is drained: what is queued is refused.
     ///
-    /// A second call does nothing but wait for the first; both get the same report. On a shard's own
+    /// A second call waits for the same stop and gets the same report; it can make the deadline earlier
+    /// and the stop an abort, never the other way round. On a shard's own
     /// thread (in a handler), and on the thread that drives the engine, it starts the stop and returns.
     pub fn shutdown(&self, wait: Duration, abort: bool) -> ShutdownReport {
         let started_ns = self.clock.now_ns();
@@ -245,10 +245,6 @@ impl Drop for Runtime {
             self.shutdown(DROP_DEADLINE, false);
         }
     }
-}
-
-fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// A value that any thread can take, once.

@@ -1,6 +1,7 @@
 //! From options to running shards: lock, probe, recover each shard on its own thread, start.
 
 use std::convert::Infallible;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -59,12 +60,21 @@ impl Default for EngineOptions {
     }
 }
 
+/// Makes a shard on the thread that will run it.
+pub(crate) type Build = fn(Seed, &Resources) -> Result<Shard, OpenError>;
+
 /// Opens an engine: takes the directory, recovers every shard, and starts one thread
 /// `pelton-shard-N` for each.
 ///
 /// # Errors
-/// [`OpenError`]; nothing runs and nothing that is stored was changed.
+/// [`OpenError`]; nothing runs. What was repaired until then stays repaired, and a second open goes on
+/// from there.
 pub fn open(options: EngineOptions) -> Result<Runtime, OpenError> {
+    open_with(options, build)
+}
+
+/// As [`open`], with the way a shard is built: tests have one that panics.
+pub(crate) fn open_with(options: EngineOptions, build: Build) -> Result<Runtime, OpenError> {
     let mut plan = Plan::make(options)?;
     let (built, builds) = bounded::<(u32, Result<(), OpenError>)>(plan.options.shards);
     let (go, start) = bounded::<()>(plan.options.shards);
@@ -79,7 +89,7 @@ pub fn open(options: EngineOptions) -> Result<Runtime, OpenError> {
         });
         let (resources, built, start) = (Arc::clone(&plan.resources), built.clone(), start.clone());
         let shard = seed.shared.index;
-        let body = move || run_shard(seed, resources, &built, &start, &report, ended);
+        let body = move || run_shard(seed, resources, build, built, &start, &report, ended);
         match spawn_named(&format!("pelton-shard-{shard}"), body) {
             Ok(thread) => threads.push(thread),
             Err(source) => {
@@ -88,13 +98,15 @@ pub fn open(options: EngineOptions) -> Result<Runtime, OpenError> {
         }
     }
     drop(built);
-    for _ in 0..threads.len() {
+    let mut missing: Vec<u32> = (0..threads.len() as u32).collect();
+    while let Some(&shard) = missing.first() {
         match builds.recv() {
-            Ok((_, Ok(()))) => {}
+            Ok((shard, Ok(()))) => missing.retain(|&other| other != shard),
             Ok((_, Err(error))) => return Err(give_up(error, go, threads)),
+            // Every other shard has answered and let go of the channel.
             Err(_) => {
-                let error = OpenError::Options("a shard's thread panicked while it opened".into());
-                return Err(give_up(error, go, threads));
+                let source = io::Error::other("its thread panicked while it opened");
+                return Err(give_up(OpenError::Start { shard, source }, go, threads));
             }
         }
     }
@@ -136,7 +148,8 @@ pub fn open_driven(options: EngineOptions) -> Result<(Runtime, Driver), OpenErro
 fn run_shard(
     seed: Seed,
     resources: Arc<Resources>,
-    built: &Sender<(u32, Result<(), OpenError>)>,
+    build: Build,
+    built: Sender<(u32, Result<(), OpenError>)>,
     start: &Receiver<()>,
     report: &OnceLock<ShardReport>,
     ended: Sender<Infallible>,
@@ -152,6 +165,8 @@ fn run_shard(
         }
     };
     let _ = built.send((index, Ok(())));
+    // Whoever waits for a shard that panicked must see that nobody else can answer.
+    drop(built);
     // An error: another shard could not be built, and the engine is not opened.
     if start.recv().is_ok() {
         shard.run();

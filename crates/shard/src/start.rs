@@ -16,13 +16,13 @@ use pelton_sys::{
     sync_dir, zero_range,
 };
 
-use crate::consumers::{Consumers, Handled as Verdicts};
+use crate::consumers::{Consumers, Verdicts};
 use crate::disk::{DiskSide, error_of, shard_dir};
 use crate::error::OpenError;
 use crate::idle::{Idle, Sleeper};
 use crate::inbox::Inbox;
 use crate::mesh::{FromPeer, Outbox};
-use crate::plan::{Records, Resources, is_ignored};
+use crate::plan::{DiskResources, Records, Resources, is_ignored};
 use crate::port::{Data, Shared, Stamped};
 use crate::requests::Requests;
 use crate::routes::Routes;
@@ -39,13 +39,20 @@ pub(crate) struct Seed {
     pub(crate) outbox: Outbox,
     pub(crate) peers: Vec<Option<FromPeer>>,
     pub(crate) records: Records,
-    pub(crate) dir: Option<PathBuf>,
-    pub(crate) disk: Option<DiskPlan>,
+    /// Where and how durable topics are kept; `None` in memory.
+    pub(crate) on_disk: Option<OnDisk>,
     pub(crate) log: LogOptions,
     pub(crate) idle: Idle,
     pub(crate) verdict: SpinVerdict,
     pub(crate) cpu: Option<usize>,
     pub(crate) notes: Vec<String>,
+}
+
+/// The directory of an engine, and the driver of its disk.
+#[derive(Clone, Debug)]
+pub(crate) struct OnDisk {
+    pub(crate) dir: PathBuf,
+    pub(crate) plan: DiskPlan,
 }
 
 /// Pins the thread, recovers the log, makes ring and poller.
@@ -66,11 +73,11 @@ pub(crate) fn build(seed: Seed, resources: &Resources) -> Result<Shard, OpenErro
     let _ = seed.shared.notifier.set(poller.notifier());
     let options = BrokerOptions {
         shard: index,
-        durable: seed.dir.is_some(),
+        durable: seed.on_disk.is_some(),
     };
     let mut wall = Wall::new(&seed.clock);
-    let (broker, disk) = match (&seed.dir, &seed.disk, &resources.kv, &resources.pool) {
-        (Some(dir), Some(plan), Some(kv), Some(pool)) => {
+    let (broker, disk) = match (&seed.on_disk, &resources.on_disk) {
+        (Some(OnDisk { dir, plan }), Some(DiskResources { kv, pool, .. })) => {
             let dir = shard_dir(dir, index);
             let Recovered {
                 log,
@@ -126,7 +133,7 @@ fn recover(dir: &Path, options: LogOptions) -> Result<Recovered, OpenError> {
         let _ = drop_page_cache(&path);
     }
     let mut read = |segment: SegmentId, offset: u64, into: &mut [u8]| {
-        let file = open_cached(&mut files, dir, segment, Access::Read)
+        let file = open_cached(&mut files, dir, segment)
             .map_err(|error| error_of(&error, error.to_string()))?;
         file.read_at(offset, into).map_err(|error| {
             let text = format!("read {segment} at {offset}: {error}");
@@ -146,34 +153,25 @@ fn recover(dir: &Path, options: LogOptions) -> Result<Recovered, OpenError> {
 }
 
 fn repair_one(dir: &Path, repair: &Repair) -> Result<(), OpenError> {
-    let (segment, result) = match *repair {
-        Repair::Zero {
-            segment,
-            offset,
-            bytes,
-        } => {
-            let open = SegmentFile::open(&dir.join(segment.to_string()), Access::ReadWrite, false);
-            (
-                segment,
-                open.and_then(|file| zero_range(&file, offset, bytes)),
-            )
-        }
-        Repair::Sync(segment) => {
-            let open = SegmentFile::open(&dir.join(segment.to_string()), Access::ReadWrite, false);
-            (segment, open.and_then(|file| file.sync_data()))
-        }
-        Repair::Unlink(segment) => {
-            let removed = match fs::remove_file(dir.join(segment.to_string())) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-                _ => sync_dir(dir),
-            };
-            (segment, removed)
-        }
+    let (Repair::Zero { segment, .. } | Repair::Sync(segment) | Repair::Unlink(segment)) = *repair;
+    let path = dir.join(segment.to_string());
+    let open = || SegmentFile::open(&path, Access::ReadWrite, false);
+    let named = |what: &str, error: io::Error| {
+        io::Error::new(error.kind(), format!("{what} {}: {error}", path.display()))
     };
-    result.map_err(|source| OpenError::Repair {
-        path: dir.join(segment.to_string()),
-        source,
-    })
+    let result = match *repair {
+        Repair::Zero { offset, bytes, .. } => {
+            open().and_then(|file| zero_range(&file, offset, bytes))
+        }
+        Repair::Sync(_) => {
+            open().and_then(|file| file.sync_data().map_err(|error| named("sync", error)))
+        }
+        Repair::Unlink(_) => match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(named("unlink", error)),
+            _ => sync_dir(dir),
+        },
+    };
+    result.map_err(|source| OpenError::Repair { path, source })
 }
 
 /// Every segment file of a shard, by number. Anything else in its folder is foreign.
@@ -207,17 +205,16 @@ fn segment_of(name: &str) -> Option<SegmentId> {
     (id.to_string() == name).then_some(id)
 }
 
-/// A file of the folder, opened once.
+/// A file of the folder, opened once, for reading.
 pub(crate) fn open_cached<'a>(
     files: &'a mut BTreeMap<SegmentId, SegmentFile>,
     dir: &Path,
     segment: SegmentId,
-    access: Access,
 ) -> io::Result<&'a SegmentFile> {
     match files.entry(segment) {
         std::collections::btree_map::Entry::Occupied(file) => Ok(file.into_mut()),
         std::collections::btree_map::Entry::Vacant(place) => {
-            let file = SegmentFile::open(&dir.join(segment.to_string()), access, false)?;
+            let file = SegmentFile::open(&dir.join(segment.to_string()), Access::Read, false)?;
             Ok(place.insert(file))
         }
     }

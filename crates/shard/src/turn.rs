@@ -24,7 +24,7 @@ use pelton_broker::{Broker, Event, Handled, Now, Publish as Entry};
 use pelton_metrics::Counter;
 use pelton_sys::Clock;
 
-use crate::consumers::{Consumers, Handled as Verdicts};
+use crate::consumers::{Consumers, Verdicts};
 use crate::disk::{Answer, DiskSide};
 use crate::idle::Sleeper;
 use crate::inbox::{Inbox, Input, Item};
@@ -172,12 +172,12 @@ impl Shard {
                 }
                 Input::Data(data) => broker.handle(event_of(&data), now),
             });
-            work.data += before - budget;
+            let control = u32::from(matches!(item, Some(Item::Control(_))));
+            work.control += control;
+            work.data += before - budget - control;
             match item {
                 None => break,
                 Some(Item::Control(item)) => {
-                    work.data -= 1;
-                    work.control += 1;
                     self.on_control(item, now);
                 }
                 Some(Item::Granted(slot)) => {

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use pelton_broker::storage::LogStats;
 use pelton_metrics::{Counter, ShardMetrics};
 
 /// A turn longer than this is counted and leaves a record (A4.4): 5 ms.
@@ -56,6 +57,8 @@ pub(crate) struct Watch {
     pub(crate) metrics: Box<ShardMetrics>,
     open: Option<LongTurn>,
     long_turns: VecDeque<LongTurn>,
+    /// Totals of the log as last asked for.
+    logged: LogStats,
 }
 
 impl Watch {
@@ -64,6 +67,7 @@ impl Watch {
             metrics: Box::new(ShardMetrics::new()),
             open: None,
             long_turns: VecDeque::with_capacity(LONG_TURNS_KEPT),
+            logged: LogStats::default(),
         }
     }
 
@@ -100,6 +104,25 @@ impl Watch {
             credit,
             work,
         });
+    }
+
+    /// Adds what the log counted since the last call.
+    pub(crate) fn count_log(&mut self, totals: LogStats) {
+        type Get = fn(&LogStats) -> u64;
+        const COUNTED: [(Counter, Get); 7] = [
+            (Counter::Commits, |log| log.blocks_written),
+            (Counter::SegmentsRecycled, |log| log.segments_recycled),
+            (Counter::SegmentsMade, |log| log.segments_created),
+            (Counter::SegmentsAllocated, |log| log.segments_allocated),
+            (Counter::SegmentsUnlinked, |log| log.segments_unlinked),
+            (Counter::ReadsRepeated, |log| log.reads_repeated),
+            (Counter::EntriesUnreadable, |log| log.entries_failed),
+        ];
+        for (counter, get) in COUNTED {
+            let since = get(&totals) - get(&self.logged);
+            self.metrics.counters.add(counter, since);
+        }
+        self.logged = totals;
     }
 
     /// The records, oldest first.

@@ -65,9 +65,8 @@ impl Watched {
 
     /// Whether [`Watched::look`] would find one.
     pub(crate) fn any(&self, ready: &ReadyBits, producers: &Producers) -> bool {
-        let watched = self.slots.iter();
-        let published = |slot: &u32| producers.has_published(*slot);
-        watched.copied().any(|slot| published(&slot))
+        let mut watched = self.slots.iter();
+        watched.any(|&slot| producers.has_published(slot))
             || (0..ReadyBits::words_of(producers.used()))
                 .any(|word| ready.look(word) & !self.bits.get(word).copied().unwrap_or(0) != 0)
     }

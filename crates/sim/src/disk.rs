@@ -252,6 +252,23 @@ impl Disk {
                 self.rename(from, to, &header, 2);
                 done(id, Ok(0), Some(header))
             }
+            DiskOpKind::Prewrite {
+                segment,
+                offset,
+                bytes,
+            } => {
+                if self.take_fault(|fault| fault == Fault::Create).is_some() {
+                    return done(id, Err(error(DiskError::EIO, "prewrite failed")), None);
+                }
+                let range = offset as usize..(offset + bytes) as usize;
+                match self.files.get_mut(&segment) {
+                    Some(file) if file.cached[range.clone()].iter().all(|&byte| byte == 0) => {
+                        file.durable[range].fill(0);
+                    }
+                    _ => self.misuse = Some(format!("zeros over blocks of {segment} at {offset}")),
+                }
+                done(id, Ok(0), None)
+            }
             DiskOpKind::Unlink { segment } => {
                 self.files.remove(&segment);
                 done(id, Ok(0), None)

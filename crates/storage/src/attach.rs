@@ -3,7 +3,6 @@ use crate::cursor::{Image, Sub};
 use crate::entry::{SubKey, TopicSlot};
 use crate::index::Spot;
 use crate::log::Log;
-use crate::position::Position;
 use crate::segments::{SegmentState, Segments};
 use crate::stats::LogStats;
 use crate::topic::Live;
@@ -95,12 +94,8 @@ impl Live {
         let mut sub = Sub::new(key, image.mark, mark);
         for (at, count) in image.acked() {
             let from = ledgers.ordinal_at_or_after(at, first, end);
-            let last = at.entry.saturating_add(count.saturating_sub(1));
-            let last = Position {
-                ledger: at.ledger,
-                entry: last,
-            };
-            sub.ack(from, ledgers.ordinal_after(last, first, end), ledgers);
+            let to = ledgers.ordinal_after(at.last_of(count), first, end);
+            sub.ack(from, to, ledgers);
         }
         let messages = |at| Some(self.index.get(ledgers.ordinal(at, end)?)?.messages);
         for (at, words) in image.partial_from((0, 0), messages) {

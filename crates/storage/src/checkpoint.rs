@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::cursor::{Image, Sub};
-use crate::entry::{SubKey, TopicKey, TopicSlot};
+use crate::entry::{SubKey, TopicKey};
 use crate::format::{SECTION_HEADER_BYTES, push_section, put_u32, section};
 use crate::partial::push_piece;
 use crate::position::Position;
@@ -245,7 +245,7 @@ impl Progress {
             slot += 1;
             after = None;
         }
-        self.phase = Phase::Open(TopicSlot(slot).0, None);
+        self.phase = Phase::Open(slot, None);
         true
     }
 
@@ -387,11 +387,7 @@ fn put_stretches(
             break None;
         };
         let room = (limit - out.len() - RUN_HEAD_BYTES) / 8;
-        let entry = run.first_entry + (first - run.first_ordinal);
-        let at = Position {
-            ledger: run.ledger,
-            entry,
-        };
+        let at = run.position(first);
         next = first + push_run(out, sub, at, first, count, room);
         runs += 1;
     };

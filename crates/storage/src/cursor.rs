@@ -42,12 +42,9 @@ pub struct CursorState {
 impl CursorState {
     /// Every position of the acked stretches, whether its entry still exists or not.
     pub fn acked_positions(&self) -> impl Iterator<Item = Position> {
-        self.acked.iter().flat_map(|&(first, count)| {
-            (0..count).map(move |at| Position {
-                ledger: first.ledger,
-                entry: first.entry + at,
-            })
-        })
+        self.acked
+            .iter()
+            .flat_map(|&(first, count)| (0..count).map(move |by| first.nth(by)))
     }
 }
 

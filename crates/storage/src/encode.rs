@@ -121,7 +121,7 @@ fn put_group(
         .ledgers
         .run_of(group.first)
         .expect("a gathered entry has a ledger");
-    let first_entry = run.first_entry + (group.first - run.first_ordinal);
+    let first_entry = run.position(group.first).entry;
     let section_at = out.at;
     out.put_section(section::ENTRIES, 0);
     for word in [topic.key.0, run.ledger, first_entry] {

@@ -370,14 +370,7 @@ impl Log {
         let mut next = 0;
         while let Some((first, count)) = state.next_acked(next, u64::MAX) {
             for (run, first, count) in live.ledgers.pieces(first, first + count) {
-                let entry = run.first_entry + (first - run.first_ordinal);
-                acked.push((
-                    Position {
-                        ledger: run.ledger,
-                        entry,
-                    },
-                    count,
-                ));
+                acked.push((run.position(first), count));
             }
             next = first + count;
         }
@@ -434,11 +427,8 @@ impl Log {
                 for &(at, count) in ranges {
                     gather.make_room(ACK_BYTES_MAX);
                     let from = ledgers.ordinal_at_or_after(at, first, end);
-                    let last = Position {
-                        ledger: at.ledger,
-                        entry: last_entry(at, count),
-                    };
-                    state.ack(from, ledgers.ordinal_after(last, first, end), ledgers);
+                    let to = ledgers.ordinal_after(at.last_of(count), first, end);
+                    state.ack(from, to, ledgers);
                     let count = u32::try_from(count).unwrap_or(u32::MAX);
                     gather.open.push_acked(topic.key.0, sub.0, at, count);
                 }
@@ -490,8 +480,4 @@ impl Log {
             store.gather.soon = true;
         }
     }
-}
-
-fn last_entry(at: Position, count: u64) -> u64 {
-    at.entry.saturating_add(count.saturating_sub(1))
 }

@@ -212,7 +212,8 @@ impl Log {
 
     /// Appends an entry: copies the body into the topic's open block and indexes it.
     ///
-    /// Errors: [`Refused`]; then nothing has changed.
+    /// # Errors
+    /// [`Refused`]; then nothing has changed.
     #[inline]
     pub fn append(
         &mut self,
@@ -224,6 +225,7 @@ impl Log {
         if !topic.durability.is_stored()
             && let Some(live) = &mut topic.live
             && live.has_room(entry.payload_bytes())
+            && entry.payload_bytes() <= self.options.entry_bytes_max as usize
         {
             let (ordinal, position) = live.push(entry, now_ns);
             return Ok(Appended {

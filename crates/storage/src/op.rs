@@ -48,15 +48,13 @@ pub enum DiskOpKind {
         /// Segment to sync.
         segment: SegmentId,
     },
-    /// Fill `buffer` from `offset`; `len` is its length. Report the bytes read.
+    /// Fill `buffer` from `offset`. Report the bytes read.
     Read {
         /// Segment read from.
         segment: SegmentId,
         /// Byte offset in its file.
         offset: u64,
-        /// Bytes wanted.
-        len: u32,
-        /// Memory to read into.
+        /// Memory to read into, as long as what is wanted.
         buffer: PageBuf,
         /// True if the segment is sealed and O_DIRECT is safe; otherwise read through the cache.
         direct: bool,

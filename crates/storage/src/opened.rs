@@ -9,7 +9,6 @@ use crate::footer::FooterBuilder;
 use crate::format::{Reader, section};
 use crate::index::Spot;
 use crate::log::Log;
-use crate::op::SegmentId;
 use crate::options::Options;
 use crate::page::PAGE_BYTES;
 use crate::partial::decode_piece;
@@ -461,14 +460,5 @@ fn ack_bits(image: &mut Image, ledger: u64, base: u64, mut bits: u64) {
         image.ack(Position { ledger, entry }, u64::from(ones));
         at += zeros + ones;
         bits = bits.checked_shr(ones).unwrap_or(0);
-    }
-}
-
-/// Numbers that must not be given to new segments.
-impl crate::segments::Segments {
-    fn keep_clear_of(&mut self, ids: impl Iterator<Item = u64>) {
-        for id in ids {
-            self.next_id = self.next_id.max(SegmentId(id).0.saturating_add(1));
-        }
     }
 }

@@ -1,4 +1,5 @@
-//! Positions and the ledger list of a topic. All arithmetic on positions is in this file.
+//! Positions and the ledger list of a topic. Who computes with a position does it here; the formats
+//! of ack records alone (`gather.rs`, `cursor.rs`) take entry numbers apart.
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -22,10 +23,25 @@ impl Position {
         entry: u64::MAX,
     };
 
+    /// The position `by` entries behind this one, in the same ledger.
+    #[must_use]
+    pub fn nth(self, by: u64) -> Position {
+        Position {
+            ledger: self.ledger,
+            entry: self.entry.saturating_add(by),
+        }
+    }
+
+    /// The last of `entries` consecutive ones (1 or more) that start here.
+    #[must_use]
+    pub fn last_of(self, entries: u64) -> Position {
+        self.nth(entries.saturating_sub(1))
+    }
+
     /// Whether this is the entry right behind a run of `entries` entries that starts at `first`.
     #[must_use]
     pub fn is_behind(self, first: Position, entries: u64) -> bool {
-        self.ledger == first.ledger && self.entry == first.entry + entries
+        self == first.nth(entries)
     }
 }
 
@@ -36,6 +52,17 @@ pub(crate) struct LedgerRun {
     pub(crate) epoch: u32,
     pub(crate) first_entry: u64,
     pub(crate) first_ordinal: u64,
+}
+
+impl LedgerRun {
+    /// The position of an ordinal of this run.
+    pub(crate) fn position(&self, ordinal: u64) -> Position {
+        let first = Position {
+            ledger: self.ledger,
+            entry: self.first_entry,
+        };
+        first.nth(ordinal - self.first_ordinal)
+    }
 }
 
 /// Ledgers of one topic, oldest first: maps dense ordinals to positions and back.
@@ -74,12 +101,7 @@ impl LedgerList {
     }
 
     pub(crate) fn position(&self, ordinal: u64) -> Option<Position> {
-        let run = self.run_of(ordinal)?;
-        let entry = run.first_entry + (ordinal - run.first_ordinal);
-        Some(Position {
-            ledger: run.ledger,
-            entry,
-        })
+        Some(self.run_of(ordinal)?.position(ordinal))
     }
 
     /// The last position before an ordinal, whether its entry is trimmed or not.
@@ -125,12 +147,7 @@ impl LedgerList {
 
     /// The ordinals, from `first` on, that there are of `entries` consecutive entries of a ledger.
     pub(crate) fn ordinals(&self, at: Position, entries: u32, first: u64, end: u64) -> Range<u64> {
-        let last = Position {
-            ledger: at.ledger,
-            entry: at
-                .entry
-                .saturating_add(u64::from(entries.saturating_sub(1))),
-        };
+        let last = at.last_of(u64::from(entries));
         let from = self.ordinal_at_or_after(at, first, end);
         from..self.ordinal_after(last, first, end).max(from)
     }

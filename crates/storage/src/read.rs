@@ -92,16 +92,12 @@ impl Log {
             }
             let end = live.unread_end(next);
             let range_max = u64::from(self.options.read_buffer_bytes);
-            let Some(range) = plan_range(live, next, end, left, bytes_left, range_max) else {
+            let topic = (slot, generation);
+            let Some(plan) = plan_range(topic, live, next, end, left, bytes_left, range_max) else {
                 break;
             };
-            let Some(buffer) = self.read_buffer(range.len as usize, store.now_ns) else {
+            let Some(buffer) = self.read_buffer(plan.len as usize, store.now_ns) else {
                 break;
-            };
-            let plan = ReadPlan {
-                slot,
-                generation,
-                ..range
             };
             left = left.saturating_sub(plan.count);
             bytes_left = bytes_left.saturating_sub(u64::from(plan.len));
@@ -214,28 +210,13 @@ impl Log {
         let half = self.live(plan.slot).and_then(|live| {
             let first = plan.first.max(live.first);
             let end = (plan.first + u64::from(plan.count / 2)).max(first + 1);
-            plan_range(
-                live,
-                first,
-                end.min(live.ready),
-                plan.count / 2,
-                0,
-                u64::MAX,
-            )
+            let (topic, ready) = ((plan.slot, plan.generation), end.min(live.ready));
+            plan_range(topic, live, first, ready, plan.count / 2, 0, u64::MAX)
         });
         match half {
             Some(half) => {
                 buffer.set_len(half.len as usize);
-                let (slot, generation) = (plan.slot, plan.generation);
-                self.read_again(
-                    store,
-                    ReadPlan {
-                        slot,
-                        generation,
-                        ..half
-                    },
-                    buffer,
-                );
+                self.read_again(store, half, buffer);
             }
             None => self.pool.put_read(buffer),
         }
@@ -363,7 +344,6 @@ impl Store {
         let kind = DiskOpKind::Read {
             segment: id,
             offset: plan.offset,
-            len: plan.len,
             buffer,
             direct,
         };
@@ -374,6 +354,7 @@ impl Store {
 /// The range that begins with `first`: entries below `end` of the same segment, as many as are
 /// wanted, with gaps and length within the bounds. A longer entry has a range of its own.
 fn plan_range(
+    topic: (TopicSlot, u32),
     live: &Live,
     first: u64,
     end: u64,
@@ -405,9 +386,10 @@ fn plan_range(
         stop = live.index.stored_end(next, spot);
         next += 1;
     }
+    let (slot, generation) = topic;
     Some(ReadPlan {
-        slot: TopicSlot(0),
-        generation: 0,
+        slot,
+        generation,
         first,
         count: (next - first) as u32,
         segment,
@@ -463,7 +445,7 @@ mod tests {
             let end = entries.len() as u64;
             let mut next = 0;
             while next < end {
-                let plan = plan_range(&live, next, end, want, ahead, 256 << 10).unwrap();
+                let plan = plan_range((TopicSlot(0), 0), &live, next, end, want, ahead, 256 << 10).unwrap();
                 prop_assert_eq!(plan.first, next);
                 prop_assert_eq!(plan.offset % 4096, 0);
                 prop_assert_eq!(plan.len % 4096, 0);

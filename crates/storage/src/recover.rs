@@ -91,7 +91,10 @@ pub struct RecoverReport {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecoverError {
     /// Something that was promised is damaged.
-    #[error("{segment} is damaged at byte {offset}: {why} (ledgers {ledgers:?})")]
+    #[error(
+        "{segment} is damaged at byte {offset}: {why} (ledgers {ledgers:?}); put an intact copy of the \
+         directory in its place"
+    )]
     Damaged {
         /// File.
         segment: SegmentId,
@@ -103,13 +106,20 @@ pub enum RecoverError {
         why: String,
     },
     /// Segments with live entries are not there.
-    #[error("segments with live entries are missing: {segments:?}")]
+    #[error(
+        "segments with live entries are missing: {}; put them back, or open with accept_loss and lose \
+         what they held",
+        names(segments)
+    )]
     Missing {
         /// Their numbers.
         segments: Vec<SegmentId>,
     },
     /// A file belongs to another log.
-    #[error("{segment} belongs to another log ({found:032x}, this is {expected:032x})")]
+    #[error(
+        "{segment} belongs to another log ({found:032x}, this is {expected:032x}): move it out of the \
+         directory"
+    )]
     Foreign {
         /// File.
         segment: SegmentId,
@@ -138,7 +148,9 @@ pub enum RecoverError {
         expected: u32,
     },
     /// A file could not be read.
-    #[error("{segment} could not be read at byte {offset}: {error}")]
+    #[error(
+        "{segment} could not be read at byte {offset}: {error}; make sure that the disk is healthy"
+    )]
     Read {
         /// File.
         segment: SegmentId,
@@ -150,6 +162,11 @@ pub enum RecoverError {
     /// The options contradict each other; the text says which.
     #[error("bad options: {0}")]
     Options(&'static str),
+}
+
+fn names(segments: &[SegmentId]) -> String {
+    let names: Vec<String> = segments.iter().map(SegmentId::to_string).collect();
+    names.join(", ")
 }
 
 impl Log {

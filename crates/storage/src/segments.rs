@@ -156,7 +156,7 @@ impl Segments {
         }
     }
 
-    /// Slots of the segments whose entries are all consumed.
+    /// The slot of a segment whose entries are all consumed.
     pub(crate) fn find_consumed(&mut self, floor_seq: u64) -> Option<u32> {
         let found = self
             .iter()
@@ -166,5 +166,12 @@ impl Segments {
             self.look = false;
         }
         found
+    }
+
+    /// Numbers that must not be given to new segments.
+    pub(crate) fn keep_clear_of(&mut self, ids: impl Iterator<Item = u64>) {
+        for id in ids {
+            self.next_id = self.next_id.max(id.saturating_add(1));
+        }
     }
 }

@@ -3,17 +3,17 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Nanoseconds since the process first asked, monotonic, the same origin for every clock.
 ///
 /// `quanta` reads the time stamp counter where it is invariant (11 ns; std takes 28) and the
-/// kernel's monotonic clock elsewhere (runtime 9.1). A handle never shows a smaller value than it
-/// showed before, also where the counters of two CPUs differ by some ticks.
+/// kernel's monotonic clock elsewhere (runtime 9.1). A handle never shows its thread a smaller value
+/// than before, also where the counters of two CPUs differ by some ticks: each thread clones its own.
 pub struct Clock {
     source: Source,
-    /// What this handle showed last. Stored plainly, not by read-modify-write: a handle is used
-    /// by one thread at a time, and each clone has its own.
+    /// What this handle showed last. Stored plainly, not by read-modify-write, which would cost as
+    /// much as the read: of threads that share one handle, one may see a step back.
     last_ns: AtomicU64,
 }
 
@@ -64,7 +64,7 @@ impl Clock {
         )
     }
 
-    /// Monotonic nanoseconds; never less than this handle answered before.
+    /// Monotonic nanoseconds; never less than this handle answered its one thread before.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
         let read = match &self.source {
@@ -122,6 +122,12 @@ impl ManualClock {
     pub fn set_wall_ms(&self, ms: u64) {
         self.wall_ms.store(ms, Ordering::Relaxed);
     }
+}
+
+/// A duration as every time of the engine is kept: nanoseconds, 584 years at most.
+#[must_use]
+pub fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ pub struct DiskStats {
     /// Enters that took fewer entries than were queued.
     pub short_submits_total: u64,
     /// Reads and commits that came back short and went on.
-    pub short_reads_total: u64,
+    pub short_transfers_total: u64,
     /// Tries repeated after EINTR, EAGAIN or a refused way of reading.
     pub retries_total: u64,
     /// Completions that belonged to nothing in flight.
@@ -367,7 +367,7 @@ impl Disk {
             reads_in_flight: self.table.reads,
             read_bytes_in_flight: self.table.read_bytes,
             syncs_in_flight: self.table.syncs + self.table.commits,
-            short_reads_total: self.table.short_reads,
+            short_transfers_total: self.table.short_transfers,
             retries_total: self.table.retries,
             stale_total: self.stale,
             ..DiskStats::default()

@@ -26,7 +26,7 @@ pub enum Access {
 /// How reads that ask for O_DIRECT are done on a file: the ladder of runtime 2.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum ReadMode {
+pub enum IoMode {
     /// O_DIRECT.
     Direct = 0,
     /// Through the page cache, which drops the pages afterwards (RWF_DONTCACHE, 6.14).
@@ -41,7 +41,7 @@ pub struct SegmentFile {
     path: PathBuf,
     buffered: File,
     direct: Option<File>,
-    /// A [`ReadMode`]; only ever steps down, on what the file system answers.
+    /// A [`IoMode`]; only ever steps down, on what the file system answers.
     mode: AtomicU8,
     /// What O_DIRECT asks of memory, offset and length, in bytes.
     align: usize,
@@ -65,7 +65,7 @@ impl SegmentFile {
         let (direct, mode) = if direct {
             open_direct(path, access)?
         } else {
-            (None, ReadMode::Buffered)
+            (None, IoMode::Buffered)
         };
         let align = direct.as_ref().map_or(1, alignment);
         let mode = AtomicU8::new(mode as u8);
@@ -86,11 +86,11 @@ impl SegmentFile {
 
     /// How reads that ask for O_DIRECT are done on it now.
     #[must_use]
-    pub fn read_mode(&self) -> ReadMode {
+    pub fn io_mode(&self) -> IoMode {
         match self.mode.load(Ordering::Relaxed) {
-            0 => ReadMode::Direct,
-            1 => ReadMode::DontCache,
-            _ => ReadMode::Buffered,
+            0 => IoMode::Direct,
+            1 => IoMode::DontCache,
+            _ => IoMode::Buffered,
         }
     }
 
@@ -149,42 +149,34 @@ impl SegmentFile {
         Ok(())
     }
 
-    /// Its length in bytes.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn size_bytes(&self) -> io::Result<u64> {
-        Ok(self.buffered.metadata()?.len())
-    }
-
     /// How a read is to be done: `wanted` O_DIRECT into `memory`. Misaligned: the page cache.
-    pub(crate) fn way(&self, wanted: bool, memory: &Memory, offset: u64, len: usize) -> ReadMode {
+    pub(crate) fn way(&self, wanted: bool, memory: &Memory, offset: u64, len: usize) -> IoMode {
         let aligned = memory.is_aligned(self.align)
             && offset.is_multiple_of(self.align as u64)
             && len.is_multiple_of(self.align);
-        match self.read_mode() {
-            ReadMode::Direct if !wanted || !aligned => ReadMode::Buffered,
-            ReadMode::DontCache if !wanted => ReadMode::Buffered,
+        match self.io_mode() {
+            IoMode::Direct if !wanted || !aligned => IoMode::Buffered,
+            IoMode::DontCache if !wanted => IoMode::Buffered,
             mode => mode,
         }
     }
 
     /// After the kernel refused `tried` (EINVAL, EOPNOTSUPP): what this file does from now on.
-    pub(crate) fn step_down(&self, tried: ReadMode) -> ReadMode {
-        let next = if tried == ReadMode::Direct {
-            ReadMode::DontCache
+    pub(crate) fn step_down(&self, tried: IoMode) -> IoMode {
+        let next = if tried == IoMode::Direct {
+            IoMode::DontCache
         } else {
-            ReadMode::Buffered
+            IoMode::Buffered
         };
         self.mode.fetch_max(next as u8, Ordering::Relaxed);
         next
     }
 
     /// The descriptor and the flags of a read done that way.
-    pub(crate) fn target(&self, mode: ReadMode) -> (RawFd, i32) {
+    pub(crate) fn target(&self, mode: IoMode) -> (RawFd, i32) {
         match (mode, &self.direct) {
-            (ReadMode::Direct, Some(direct)) => (direct.as_raw_fd(), 0),
-            (ReadMode::DontCache, _) => (self.buffered.as_raw_fd(), libc::RWF_DONTCACHE),
+            (IoMode::Direct, Some(direct)) => (direct.as_raw_fd(), 0),
+            (IoMode::DontCache, _) => (self.buffered.as_raw_fd(), libc::RWF_DONTCACHE),
             _ => (self.buffered.as_raw_fd(), 0),
         }
     }
@@ -194,7 +186,7 @@ impl SegmentFile {
     }
 
     /// One try of a read, blocking: what a pool thread does.
-    pub(crate) fn read_once(&self, mode: ReadMode, at: u64, into: &mut [u8]) -> io::Result<usize> {
+    pub(crate) fn read_once(&self, mode: IoMode, at: u64, into: &mut [u8]) -> io::Result<usize> {
         let (fd, flags) = self.target(mode);
         let piece = libc::iovec {
             iov_base: into.as_mut_ptr().cast(),
@@ -206,7 +198,7 @@ impl SegmentFile {
     }
 
     /// One try of a write that is durable when it returns, blocking: what a pool thread does.
-    pub(crate) fn commit_once(&self, mode: ReadMode, at: u64, bytes: &[u8]) -> io::Result<usize> {
+    pub(crate) fn commit_once(&self, mode: IoMode, at: u64, bytes: &[u8]) -> io::Result<usize> {
         let (fd, flags) = self.commit_target(mode);
         let piece = libc::iovec {
             iov_base: bytes.as_ptr().cast_mut().cast(),
@@ -218,9 +210,9 @@ impl SegmentFile {
     }
 
     /// The descriptor and the flags of a durable write.
-    pub(crate) fn commit_target(&self, mode: ReadMode) -> (RawFd, i32) {
+    pub(crate) fn commit_target(&self, mode: IoMode) -> (RawFd, i32) {
         match (mode, &self.direct) {
-            (ReadMode::Direct, Some(direct)) => (direct.as_raw_fd(), libc::RWF_DSYNC),
+            (IoMode::Direct, Some(direct)) => (direct.as_raw_fd(), libc::RWF_DSYNC),
             _ => (self.buffered.as_raw_fd(), libc::RWF_DSYNC),
         }
     }
@@ -232,13 +224,7 @@ impl SegmentFile {
 
     /// Drops the clean pages of the file from the page cache.
     pub(crate) fn forget(&self) -> io::Result<()> {
-        // SAFETY: fadvise takes integers and an open descriptor.
-        let code = unsafe { libc::posix_fadvise(self.raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
-        if code == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::from_raw_os_error(code))
-        }
+        drop_clean_pages(&self.buffered)
     }
 }
 
@@ -257,19 +243,22 @@ fn faulty_write(file: &File, bytes: &[u8], offset: u64) -> io::Result<usize> {
 }
 
 /// The second descriptor, for O_DIRECT; EINVAL and the like mean the file system has none.
-fn open_direct(path: &Path, access: Access) -> io::Result<(Option<File>, ReadMode)> {
+fn open_direct(path: &Path, access: Access) -> io::Result<(Option<File>, IoMode)> {
     let mut options = OpenOptions::new();
     options
         .read(true)
         .write(access != Access::Read)
         .custom_flags(libc::O_DIRECT);
     match retry(|| options.open(path)) {
-        Ok(file) => Ok((Some(file), ReadMode::Direct)),
-        Err(error) => match error.raw_os_error() {
-            Some(libc::EINVAL | libc::EOPNOTSUPP) => Ok((None, ReadMode::DontCache)),
-            _ => Err(at("open for O_DIRECT", path, &error)),
-        },
+        Ok(file) => Ok((Some(file), IoMode::Direct)),
+        Err(error) if means_no_direct(&error) => Ok((None, IoMode::DontCache)),
+        Err(error) => Err(at("open for O_DIRECT", path, &error)),
     }
+}
+
+/// Whether an open with O_DIRECT failed because the file system has none.
+pub(crate) fn means_no_direct(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP))
 }
 
 /// What O_DIRECT asks of this file, in bytes: a power of two, at most what [`Memory`] has.
@@ -303,6 +292,27 @@ pub fn sync_dir(dir: &Path) -> io::Result<()> {
     sync().map_err(|error| at("sync directory", dir, &error))?;
     effect("sync directory", dir);
     Ok(())
+}
+
+/// Lets the page cache drop a file's pages, dirty ones written first.
+///
+/// # Errors
+/// The kernel's, with the path.
+pub fn drop_page_cache(path: &Path) -> io::Result<()> {
+    let drop = || {
+        let file = File::open(path)?;
+        file.sync_data()?;
+        drop_clean_pages(&file)
+    };
+    drop().map_err(|error| at("drop cached pages of", path, &error))
+}
+
+fn drop_clean_pages(file: &File) -> io::Result<()> {
+    // SAFETY: fadvise takes integers and an open descriptor.
+    match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
+        0 => Ok(()),
+        code => Err(io::Error::from_raw_os_error(code)),
+    }
 }
 
 /// Writes zeros over a range and syncs it, blocking: what recovery does to a torn tail.

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::host_facts;
+use crate::syscall::check;
 
 /// Is this fact as it should be?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,7 +93,7 @@ impl HostReport {
 /// `probe` is how long to measure the disk: 2 s give a steady median, `None` measures nothing.
 #[must_use]
 pub fn host_report(dir: Option<&Path>, shards: usize, probe: Option<Duration>) -> HostReport {
-    let mut facts = vec![host_facts::kernel(), host_facts::disk_driver()];
+    let mut facts = vec![host_facts::kernel(), host_facts::disk_driver(shards)];
     facts.extend(host_facts::memory_and_files(shards));
     facts.extend(host_facts::cpus(shards));
     facts.extend(host_facts::scheduler());
@@ -104,6 +105,22 @@ pub fn host_report(dir: Option<&Path>, shards: usize, probe: Option<Duration>) -
         }
     }
     HostReport { facts }
+}
+
+/// Raises the process's soft limit of open files to its hard limit, as whoever opens segments and
+/// rings needs. Where the kernel refuses, it stays as it was.
+pub fn raise_open_files() {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the pointer covers one rlimit that is ours to write.
+    let known = check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }).is_ok();
+    if known && limit.rlim_cur < limit.rlim_max {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: the pointer covers one rlimit that outlives the call.
+        let _ = check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) });
+    }
 }
 
 impl fmt::Display for HostReport {

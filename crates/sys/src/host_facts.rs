@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::affinity::cpus_allowed;
 use crate::cgroup::quota;
-use crate::file::{Access, ReadMode, SegmentFile};
+use crate::clock::nanos;
+use crate::file::{Access, IoMode, SegmentFile};
 use crate::host::Fact;
 use crate::limits::raw_fdatasync_ns;
 use crate::memory::Memory;
@@ -37,9 +38,15 @@ pub(crate) fn kernel() -> Fact {
     }
 }
 
-pub(crate) fn disk_driver() -> Fact {
-    let choice = DiskChoice::from_env().unwrap_or_default();
-    match DiskPlan::decide(choice) {
+pub(crate) fn disk_driver(shards: usize) -> Fact {
+    let choice = match DiskChoice::from_env() {
+        Ok(choice) => choice,
+        Err(why) => {
+            let remedy = "set the environment variable DISK to one of these";
+            return Fact::fail("disk driver", why, remedy);
+        }
+    };
+    match DiskPlan::decide(choice, shards.max(1)) {
         Err(error) => Fact::fail("disk driver", error.why, error.remedy),
         Ok(plan) => {
             let report = plan.report();
@@ -84,24 +91,15 @@ pub(crate) fn memory_and_files(shards: usize) -> Vec<Fact> {
     let need = FILES_BASE + shards * FILES_PER_SHARD;
     // SAFETY: the pointer covers one rlimit that is ours to write.
     let known = check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }).is_ok();
-    if known && limit.rlim_cur < limit.rlim_max {
-        let raised = libc::rlimit {
-            rlim_cur: limit.rlim_max,
-            ..limit
-        };
-        // SAFETY: the pointer covers one rlimit that outlives the call.
-        if check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const raised) }).is_ok() {
-            limit.rlim_cur = raised.rlim_cur;
-        }
-    }
-    let text = format!("limit {}, {need} needed", limit.rlim_cur);
-    let files = if known && limit.rlim_cur >= need {
+    // The hard limit: opening an engine raises the soft one to it.
+    let text = format!("limit {}, {need} needed", limit.rlim_max);
+    let files = if known && limit.rlim_max >= need {
         Fact::ok("open files", text)
     } else {
         Fact::fail(
             "open files",
             text,
-            format!("ulimit -n {}", need.next_power_of_two()),
+            format!("ulimit -Hn {}", need.next_power_of_two()),
         )
     };
     vec![memory, files]
@@ -223,13 +221,13 @@ pub(crate) fn data_dir(dir: &Path) -> Vec<Fact> {
         ),
         _ => Fact::ok("data directory", text),
     };
-    let direct = match with_scratch(dir, 0, |file| (file.read_mode(), file.direct_align())) {
+    let direct = match with_scratch(dir, 0, |file| (file.io_mode(), file.direct_align())) {
         Err(error) => Fact::fail(
             "O_DIRECT",
             error.to_string(),
             "make the directory writable for this user",
         ),
-        Ok((ReadMode::Direct, align)) => Fact::ok("O_DIRECT", format!("{align} bytes aligned")),
+        Ok((IoMode::Direct, align)) => Fact::ok("O_DIRECT", format!("{align} bytes aligned")),
         Ok(_) => Fact::warn(
             "O_DIRECT",
             format!("refused by {kind}"),
@@ -271,7 +269,7 @@ fn near_tick(ns: u64, hz: u32) -> bool {
 
 fn durable_ns(dir: &Path, time: Duration) -> std::io::Result<u64> {
     let one = raw_fdatasync_ns(dir, 1)?.max(1);
-    let rounds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX) / one;
+    let rounds = nanos(time) / one;
     raw_fdatasync_ns(dir, usize::try_from(rounds.clamp(3, 10_000)).unwrap_or(3))
 }
 
@@ -284,7 +282,7 @@ fn read_ns(dir: &Path, time: Duration) -> std::io::Result<u64> {
             // Not in order, so that no layer below reads ahead.
             let page = (took.len() as u64 * 389) % PAGES;
             let before = Instant::now();
-            file.read_once(file.read_mode(), page * 4096, memory.as_mut_slice())?;
+            file.read_once(file.io_mode(), page * 4096, memory.as_mut_slice())?;
             took.push(before.elapsed().as_nanos());
         }
         took.sort_unstable();

@@ -55,19 +55,19 @@ mod uring;
 
 pub use affinity::{CpuSet, cpus_allowed, current_cpu, pin};
 pub use cgroup::{Quota, quota};
-pub use clock::{Clock, ManualClock};
+pub use clock::{Clock, ManualClock, nanos};
 pub use disk::{Disk, DiskStats, Shutdown};
-pub use file::{Access, ReadMode, SegmentFile, sync_dir, zero_range};
-pub use host::{Fact, HostReport, Verdict, host_report};
+pub use file::{Access, IoMode, SegmentFile, drop_page_cache, sync_dir, zero_range};
+pub use host::{Fact, HostReport, Verdict, host_report, raise_open_files};
 pub use kv::{Kv, KvWrite};
 pub use limits::{
-    RawLimits, Switches, drop_page_cache, process_rss_bytes, raw_fdatasync_ns, raw_limits,
-    raw_read_bytes_per_s, raw_write_bytes_per_s, thread_cpu_ns, thread_switches,
+    RawLimits, Switches, process_rss_bytes, raw_fdatasync_ns, raw_limits, raw_read_bytes_per_s,
+    raw_write_bytes_per_s, thread_cpu_ns, thread_switches,
 };
-pub use lock::{DirLock, LockError};
+pub use lock::{DirLock, LOCK_FILE, LockError};
 pub use memory::{MEMORY_ALIGN, Memory};
 pub use notify::Notifier;
-pub use op::{Completion, FileId, FileTask, Fill, KvBatch, Op, ReadFault};
+pub use op::{Completion, FileId, FileTask, Fill, IoFault, KvBatch, Op};
 pub use poller::{Poller, Woken};
 pub use pool::{IoPool, pool_threads};
 pub use probe::{Backend, DiskChoice, DiskPlan, DiskPlanError, DiskReport};

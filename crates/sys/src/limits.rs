@@ -12,6 +12,7 @@ use std::time::Instant;
 use io_uring::types::Fd;
 use io_uring::{IoUring, opcode};
 
+use crate::file::means_no_direct;
 use crate::memory::Memory;
 use crate::syscall::at;
 
@@ -106,7 +107,7 @@ pub fn raw_read_bytes_per_s(dir: &Path, bytes: u64) -> io::Result<u64> {
         .read(true)
         .custom_flags(libc::O_DIRECT)
         .open(&scratch.path);
-    let file = file.map_err(|error| scratch.at("open for O_DIRECT", &error))?;
+    let file = file.map_err(|error| scratch.at("open for O_DIRECT", &told_apart(error)))?;
     let start = Instant::now();
     match IoUring::new(8) {
         Ok(ring) => read_by_ring(ring, &file, scratch.bytes),
@@ -114,23 +115,6 @@ pub fn raw_read_bytes_per_s(dir: &Path, bytes: u64) -> io::Result<u64> {
     }
     .map_err(|error| scratch.at("read", &error))?;
     Ok(per_second(scratch.bytes, start))
-}
-
-/// Lets the page cache drop a file's pages, dirty ones written first.
-///
-/// # Errors
-/// The kernel's, with the path.
-pub fn drop_page_cache(path: &Path) -> io::Result<()> {
-    let drop = || {
-        let file = File::open(path)?;
-        file.sync_data()?;
-        // SAFETY: fadvise takes integers and an open descriptor.
-        match unsafe { libc::posix_fadvise(file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) } {
-            0 => Ok(()),
-            code => Err(io::Error::from_raw_os_error(code)),
-        }
-    };
-    drop().map_err(|error| at("drop cached pages of", path, &error))
 }
 
 /// CPU time the calling thread has used, in nanoseconds.
@@ -172,6 +156,15 @@ pub fn process_rss_bytes() -> u64 {
         .nth(1)
         .and_then(|word| word.parse::<u64>().ok());
     pages.unwrap_or(0) * page
+}
+
+/// std takes the EINVAL of an open with O_DIRECT for a wrong argument.
+fn told_apart(error: io::Error) -> io::Error {
+    if means_no_direct(&error) {
+        io::Error::new(io::ErrorKind::Unsupported, error)
+    } else {
+        error
+    }
 }
 
 /// A file of written blocks that goes away with its owner.
@@ -288,9 +281,8 @@ fn read_by_threads(file: &File, bytes: u64) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::{process_rss_bytes, raw_limits, read_by_threads, thread_cpu_ns, thread_switches};
+    use super::*;
     use crate::{Clock, drop_page_cache};
-    use std::fs;
 
     #[test]
     fn limits_are_measured_and_leave_nothing_behind() {
@@ -300,6 +292,22 @@ mod tests {
         assert!(limits.write_bytes_per_s > 100_000, "{limits:?}");
         assert!(limits.read_bytes_per_s > 100_000, "{limits:?}");
         assert_eq!(fs::read_dir(dir.path()).expect("a folder").count(), 0);
+    }
+
+    #[test]
+    fn a_file_system_without_o_direct_is_told_from_a_failure() {
+        for (errno, kind) in [
+            (libc::EINVAL, io::ErrorKind::Unsupported),
+            (libc::EOPNOTSUPP, io::ErrorKind::Unsupported),
+            (libc::EACCES, io::ErrorKind::PermissionDenied),
+        ] {
+            let error = at(
+                "open",
+                Path::new("p"),
+                &told_apart(io::Error::from_raw_os_error(errno)),
+            );
+            assert_eq!(error.kind(), kind, "{error}");
+        }
     }
 
     #[test]

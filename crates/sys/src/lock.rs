@@ -12,8 +12,10 @@ use crate::syscall::{check, retry};
 #[derive(Debug)]
 pub struct DirLock {
     _file: File,
-    path: PathBuf,
 }
+
+/// Its name in a data directory.
+pub const LOCK_FILE: &str = "LOCK";
 
 /// Why a data directory could not be held.
 #[derive(Debug, thiserror::Error)]
@@ -27,7 +29,10 @@ pub enum LockError {
         holder: String,
     },
     /// The lock file could not be made or locked.
-    #[error("lock {}: {source}: check the permissions of the directory and its file system", path.display())]
+    #[error(
+        "lock {}: {source}; it takes write permission, and a file system that has locks",
+        path.display()
+    )]
     Io {
         /// The lock file.
         path: PathBuf,
@@ -42,18 +47,12 @@ impl DirLock {
     /// # Errors
     /// [`LockError::Held`] names the process that has it, this one included.
     pub fn take(dir: &Path) -> Result<Self, LockError> {
-        let path = dir.join("LOCK");
+        let path = dir.join(LOCK_FILE);
         match Self::try_take(&path) {
-            Ok(Ok(file)) => Ok(Self { _file: file, path }),
+            Ok(Ok(file)) => Ok(Self { _file: file }),
             Ok(Err(holder)) => Err(LockError::Held { path, holder }),
             Err(source) => Err(LockError::Io { path, source }),
         }
-    }
-
-    /// The lock file.
-    #[must_use]
-    pub fn path(&self) -> &Path {
-        &self.path
     }
 
     fn try_take(path: &Path) -> io::Result<Result<File, String>> {

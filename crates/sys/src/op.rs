@@ -131,7 +131,7 @@ pub struct Completion {
     /// What the caller gave with [`Disk::submit`](crate::Disk::submit).
     pub user: u64,
     /// Bytes read, written or made, or 0 for what has no size. Errors are the kernel's, or a
-    /// [`ReadFault`] inside an [`io::Error`].
+    /// [`IoFault`] inside an [`io::Error`].
     pub result: io::Result<usize>,
     /// The memory that went in.
     pub memory: Option<Memory>,
@@ -139,7 +139,7 @@ pub struct Completion {
 
 /// A read that failed though no single system call reported an error (runtime 2.8).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ReadFault {
+pub enum IoFault {
     /// The file ends before the range does; kind `UnexpectedEof`.
     #[error("the file ends after {got} of {wanted} bytes")]
     Truncated {
@@ -153,7 +153,7 @@ pub enum ReadFault {
     Busy,
 }
 
-impl ReadFault {
+impl IoFault {
     /// The fault inside an error of [`Completion::result`], if it is one.
     #[must_use]
     pub fn of(error: &io::Error) -> Option<Self> {
@@ -161,11 +161,11 @@ impl ReadFault {
     }
 }
 
-impl From<ReadFault> for io::Error {
-    fn from(fault: ReadFault) -> Self {
+impl From<IoFault> for io::Error {
+    fn from(fault: IoFault) -> Self {
         let kind = match fault {
-            ReadFault::Truncated { .. } => io::ErrorKind::UnexpectedEof,
-            ReadFault::Busy => io::ErrorKind::ResourceBusy,
+            IoFault::Truncated { .. } => io::ErrorKind::UnexpectedEof,
+            IoFault::Busy => io::ErrorKind::ResourceBusy,
         };
         Self::new(kind, fault)
     }

@@ -119,14 +119,6 @@ impl Poller {
         Ok(woken)
     }
 
-    /// Looks without sleeping.
-    ///
-    /// # Errors
-    /// As [`Poller::wait`].
-    pub fn poll_now(&mut self) -> io::Result<Woken> {
-        self.wait(Some(0))
-    }
-
     /// Arms the timer for `ns` from now; 0 disarms it.
     fn set_timer(&mut self, ns: u64) -> io::Result<()> {
         let zero = libc::timespec {
@@ -176,7 +168,7 @@ mod tests {
             }
         );
         assert_eq!(
-            poller.poll_now().expect("a look"),
+            poller.wait(Some(0)).expect("a look"),
             Woken {
                 notified: false,
                 timed_out: true

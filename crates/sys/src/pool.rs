@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded, select};
 
 use crate::affinity::{CpuSet, cpus_allowed};
-use crate::file::{ReadMode, SegmentFile};
+use crate::file::{IoMode, SegmentFile};
 use crate::memory::Memory;
 use crate::notify::Notifier;
 use crate::op::RawDone;
@@ -54,14 +54,14 @@ pub(crate) struct Job {
 pub(crate) enum Work {
     Read {
         file: Arc<SegmentFile>,
-        mode: ReadMode,
+        mode: IoMode,
         offset: u64,
         range: (usize, usize),
         memory: Memory,
     },
     Commit {
         file: Arc<SegmentFile>,
-        mode: ReadMode,
+        mode: IoMode,
         offset: u64,
         from: usize,
         memory: Memory,
@@ -124,12 +124,6 @@ impl IoPool {
             threads: Mutex::new(handles),
             thread_count,
         })))
-    }
-
-    /// How many threads it has.
-    #[must_use]
-    pub fn threads(&self) -> usize {
-        self.0.thread_count
     }
 
     /// Queues a job; a full queue gives it back.

@@ -6,13 +6,13 @@ use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::affinity::{CpuSet, cpus_allowed};
+use crate::affinity::cpus_allowed;
 use crate::ladder::{Step, builder, ladder};
 use crate::probe_child::{ChildVerdict, try_in_child};
 use crate::probe_self::self_test;
 use crate::uring::{CQ_ENTRIES, SQ_ENTRIES, UringOptions};
 
-/// What the operator wants: `disk = auto | uring | pread`.
+/// What the operator wants: auto, uring or pread, by `DISK` or by the engine's builder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskChoice {
     /// io_uring where it can be had, else the pread pool.
@@ -55,9 +55,11 @@ pub struct DiskReport {
     pub remedy: Option<String>,
 }
 
-/// `disk = uring`, and it cannot be had (runtime 4.4).
+/// Uring is chosen, and it cannot be had (runtime 4.4).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("io_uring is asked for and cannot be had: {why}; {remedy}, or set disk = auto")]
+#[error(
+    "io_uring is asked for and cannot be had: {why}; {remedy}, or choose the driver auto (DISK=auto)"
+)]
 pub struct DiskPlanError {
     /// Why.
     pub why: String,
@@ -102,9 +104,9 @@ impl DiskPlan {
     /// there are shards, since the memory they lock may be limited.
     ///
     /// # Errors
-    /// `disk = uring` where it cannot be had for all, with the remedy.
-    pub fn decide_for(choice: DiskChoice, shards: usize) -> Result<Self, DiskPlanError> {
-        let plan = Self::decide(choice)?;
+    /// Uring is chosen and cannot be had for all, with the remedy.
+    pub fn decide(choice: DiskChoice, shards: usize) -> Result<Self, DiskPlanError> {
+        let plan = Self::probed(choice)?;
         if plan.backend() == Backend::Pread {
             return Ok(plan);
         }
@@ -122,16 +124,13 @@ impl DiskPlan {
         }
     }
 
-    /// Decides for one shard, see [`DiskPlan::decide_for`]; the probe of the process is made once.
-    ///
-    /// # Errors
-    /// `disk = uring` where it cannot be had, with the remedy.
-    pub fn decide(choice: DiskChoice) -> Result<Self, DiskPlanError> {
+    /// What the probe says, which is made once per process.
+    fn probed(choice: DiskChoice) -> Result<Self, DiskPlanError> {
         static PROBED: OnceLock<Result<Step, Refusal>> = OnceLock::new();
         let probed = match choice {
             DiskChoice::Pread => Err(Refusal {
-                why: "disk = pread is set".to_owned(),
-                remedy: "set disk = auto".to_owned(),
+                why: "it is chosen".to_owned(),
+                remedy: "choose auto (DISK=auto) for io_uring".to_owned(),
             }),
             _ => PROBED.get_or_init(|| probe(Path::new("/proc"))).clone(),
         };
@@ -168,14 +167,6 @@ impl DiskPlan {
     #[must_use]
     pub fn from_step(mut self, step: u8) -> Self {
         self.options.first_step = Step(step.clamp(1, 5));
-        self
-    }
-
-    /// CPUs for the ring's workers, where an operator reserves some for housekeeping; otherwise
-    /// all that the process may use (runtime 3.8).
-    #[must_use]
-    pub fn with_worker_cpus(mut self, cpus: CpuSet) -> Self {
-        self.options.worker_cpus = cpus;
         self
     }
 

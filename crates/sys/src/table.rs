@@ -3,9 +3,9 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::file::{ReadMode, SegmentFile};
+use crate::file::{IoMode, SegmentFile};
 use crate::memory::{MEMORY_ALIGN, Memory};
-use crate::op::{Completion, ReadFault};
+use crate::op::{Completion, IoFault};
 use crate::tasks::TaskWork;
 
 /// EINTR and EAGAIN are answered by another try so many times (runtime 2.8).
@@ -21,7 +21,7 @@ pub(crate) struct OpTable {
     pub(crate) read_bytes: usize,
     pub(crate) commits: usize,
     pub(crate) syncs: usize,
-    pub(crate) short_reads: u64,
+    pub(crate) short_transfers: u64,
     pub(crate) retries: u64,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Reading {
     done: usize,
     /// Where the current try began: `done`, or for O_DIRECT the border before it.
     pub(crate) base: usize,
-    pub(crate) mode: ReadMode,
+    pub(crate) mode: IoMode,
     tries: u8,
 }
 
@@ -70,12 +70,12 @@ pub(crate) struct Committing {
     pub(crate) len: usize,
     /// Bytes that are durable: the next try begins there.
     pub(crate) done: usize,
-    pub(crate) mode: ReadMode,
+    pub(crate) mode: IoMode,
     tries: u8,
 }
 
 impl Committing {
-    pub(crate) fn new(offset: u64, len: usize, mode: ReadMode) -> Self {
+    pub(crate) fn new(offset: u64, len: usize, mode: IoMode) -> Self {
         Self {
             offset,
             len,
@@ -87,7 +87,7 @@ impl Committing {
 }
 
 impl Reading {
-    pub(crate) fn new(offset: u64, len: usize, mode: ReadMode) -> Self {
+    pub(crate) fn new(offset: u64, len: usize, mode: IoMode) -> Self {
         Self {
             offset,
             len,
@@ -232,7 +232,7 @@ impl OpTable {
             // A sync is never repeated, whatever it said (runtime 3.10).
             Kind::Sync | Kind::Task(_) => return Next::Done(result),
         };
-        self.short_reads += u64::from(matches!(next, Next::Again) && went_on);
+        self.short_transfers += u64::from(matches!(next, Next::Again) && went_on);
         self.retries += u64::from(matches!(next, Next::Again) && !went_on);
         if matches!(next, Next::Again) {
             // Each try has a generation of its own: a doubled answer to this one finds nothing.
@@ -262,9 +262,9 @@ impl Committing {
                     self.tries += 1;
                     Next::Again
                 }
-                Some(libc::EINVAL | libc::EOPNOTSUPP) if self.mode == ReadMode::Direct => {
+                Some(libc::EINVAL | libc::EOPNOTSUPP) if self.mode == IoMode::Direct => {
                     file.step_down(self.mode);
-                    self.mode = ReadMode::Buffered;
+                    self.mode = IoMode::Buffered;
                     Next::Again
                 }
                 _ => Next::Done(Err(error)),
@@ -286,19 +286,19 @@ impl Reading {
         if total > self.done {
             self.done = total;
             self.tries = 0;
-        } else if self.mode == ReadMode::Direct {
+        } else if self.mode == IoMode::Direct {
             // No step forward: the end of the file, or less than a sector at a time. The page
             // cache takes any offset and tells the two apart.
-            self.mode = ReadMode::Buffered;
+            self.mode = IoMode::Buffered;
         } else {
-            let fault = ReadFault::Truncated {
+            let fault = IoFault::Truncated {
                 got: self.done,
                 wanted: self.len,
             };
             return Next::Done(Err(fault.into()));
         }
         // O_DIRECT goes on at a border, so some bytes are read twice.
-        let align = if self.mode == ReadMode::Direct {
+        let align = if self.mode == IoMode::Direct {
             file.direct_align()
         } else {
             1
@@ -310,13 +310,13 @@ impl Reading {
     fn failed(&mut self, file: &SegmentFile, error: io::Error) -> Next {
         match error.raw_os_error() {
             Some(libc::EINTR | libc::EAGAIN) if self.tries == RETRIES_MAX => {
-                Next::Done(Err(ReadFault::Busy.into()))
+                Next::Done(Err(IoFault::Busy.into()))
             }
             Some(libc::EINTR | libc::EAGAIN) => {
                 self.tries += 1;
                 Next::Again
             }
-            Some(libc::EINVAL | libc::EOPNOTSUPP) if self.mode != ReadMode::Buffered => {
+            Some(libc::EINVAL | libc::EOPNOTSUPP) if self.mode != IoMode::Buffered => {
                 self.mode = file.step_down(self.mode);
                 self.base = self.done;
                 Next::Again

@@ -193,9 +193,7 @@ impl Uring {
     /// Waits in the ring for one completion, at most so long; for shutdown only (runtime 1.13).
     pub(crate) fn wait_ns(&mut self, timeout_ns: u64) {
         let queued = self.ring.submission().len();
-        let timeout = Timespec::new()
-            .sec(timeout_ns / 1_000_000_000)
-            .nsec(u32::try_from(timeout_ns % 1_000_000_000).unwrap_or(0));
+        let timeout = timespec(timeout_ns);
         let _ = self.enter(u32::try_from(queued).unwrap_or(u32::MAX), 1, Some(&timeout));
     }
 
@@ -304,9 +302,7 @@ impl Uring {
     /// Cancels all that can be cancelled, for at most `timeout_ns`; false where the kernel has no
     /// such call (before 6.0).
     pub(crate) fn cancel_all(&mut self, timeout_ns: u64) -> bool {
-        let timeout = Timespec::new()
-            .sec(timeout_ns / 1_000_000_000)
-            .nsec(u32::try_from(timeout_ns % 1_000_000_000).unwrap_or(0));
+        let timeout = timespec(timeout_ns);
         let cancelled = self
             .ring
             .submitter()
@@ -333,6 +329,12 @@ impl Uring {
             self.registered = true;
         }
     }
+}
+
+fn timespec(ns: u64) -> Timespec {
+    Timespec::new()
+        .sec(ns / 1_000_000_000)
+        .nsec(u32::try_from(ns % 1_000_000_000).unwrap_or(0))
 }
 
 impl Drop for Uring {

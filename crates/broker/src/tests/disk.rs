@@ -148,7 +148,7 @@ impl FakeDisk {
             DiskOpKind::Unlink { segment } => {
                 self.files.remove(&segment);
             }
-            DiskOpKind::Sync { .. } | DiskOpKind::Forget { .. } => {}
+            DiskOpKind::Sync { .. } | DiskOpKind::Prewrite { .. } | DiskOpKind::Forget { .. } => {}
         }
         if proves && self.holds_syncs || reads && self.holds_reads {
             return self.held.push(done);

@@ -28,7 +28,7 @@ pub(crate) fn run(bench: &mut Bench<'_>, engine: &Engine) -> Result<Part, LoadEr
     let consumer = verifier.add_consumer(subscription);
     let mut opened = Histogram::new(DIGITS);
     let mut topics = Vec::with_capacity(TOPICS);
-    let clock = engine.clock().clone();
+    let clock = engine.clock();
     let before_bytes = pelton::limits::process_rss_bytes();
     let start_ns = clock.now_ns();
     for i in 0..TOPICS {

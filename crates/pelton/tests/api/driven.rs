@@ -142,3 +142,58 @@ fn acks_that_the_full_lane_does_not_take_are_kept_and_sent_later() {
     let stats = stats.subscription("t", "s").unwrap();
     assert_eq!((stats.acked_messages, stats.backlog_entries), (20_000, 0));
 }
+
+/// A wake-up from another thread ends the sleep of the driving one. Counted, not timed: a sleep that
+/// nobody ended would be ended by its time-out.
+#[test]
+fn a_future_woken_by_another_thread_wakes_the_driver() {
+    let (engine, mut driver) = Engine::in_memory().open_driven().unwrap();
+    let (ask, asked) = std::sync::mpsc::channel::<Waker>();
+    let waker_thread = std::thread::spawn(move || {
+        for waker in asked {
+            // Long enough that the driver sleeps by then, short against its time-out of 5 ms.
+            std::thread::sleep(std::time::Duration::from_millis(1));
+            waker.wake();
+        }
+    });
+    let _ = driver.run_until(engine.begin_stats()).unwrap();
+    for _ in 0..50 {
+        let mut polls = 0;
+        driver.run_until(std::future::poll_fn(|context| {
+            polls += 1;
+            if polls == 1 {
+                ask.send(context.waker().clone()).unwrap();
+                Poll::Pending
+            } else {
+                Poll::Ready(())
+            }
+        }));
+    }
+    drop(ask);
+    waker_thread.join().unwrap();
+    let stats = driver.run_until(engine.begin_stats()).unwrap();
+    let wakes = stats.merged().counters.get(pelton::metrics::Counter::Wakes);
+    assert!(wakes > 10, "{wakes} of 50 wake-ups ended a sleep");
+}
+
+#[test]
+fn a_consumer_dropped_while_the_control_lane_is_full_is_detached_later() {
+    let (engine, mut driver) = Engine::in_memory().open_driven().unwrap();
+    let topic = driver.run_until(engine.topic("t").begin()).unwrap();
+    let consumer = driver.run_until(topic.subscribe("s").begin()).unwrap();
+    // Nobody empties the lane meanwhile, so it is full at the end.
+    let mut context = Context::from_waker(Waker::noop());
+    let asked: Vec<_> = (0..2_000)
+        .map(|_| {
+            let mut asked = Box::pin(engine.topic("t").begin());
+            assert!(asked.as_mut().poll(&mut context).is_pending());
+            asked
+        })
+        .collect();
+    drop(consumer);
+    for asked in asked {
+        driver.run_until(asked).unwrap();
+    }
+    // Exclusive: it has one consumer at a time.
+    driver.run_until(topic.subscribe("s").begin()).unwrap();
+}

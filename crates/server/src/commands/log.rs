@@ -171,7 +171,7 @@ fn topic_lines(out: &mut String, topic: &TopicLog) {
             ""
         };
         previous = Some(run.first.ledger);
-        let last = run.first.entry + run.entries - 1;
+        let last = run.first.last_of(run.entries).entry;
         let _ = writeln!(
             out,
             "    ledger {}: entries {} to {last}{gap}",

@@ -104,7 +104,8 @@ impl ReceiptPage {
     #[must_use]
     pub fn get(&self, index: u8) -> ReceiptState {
         match self.read(index) {
-            // The shard says `Closed` last: what is pending then never gets an answer.
+            // What is pending once the shard has said `Closed` gets no answer, but for what was still
+            // in the ring then: that is refused right after.
             ReceiptState::Pending if self.producer.state() == ProducerState::Closed => {
                 match self.read(index) {
                     ReceiptState::Pending => ReceiptState::Unknown,
@@ -162,7 +163,7 @@ impl ReceiptPage {
                 Outcome::Stored(position) => {
                     slot.ledger.store(position.ledger, Ordering::Relaxed);
                     slot.entry
-                        .store(position.entry + i as u64, Ordering::Relaxed);
+                        .store(position.nth(i as u64).entry, Ordering::Relaxed);
                     STORED
                 }
                 Outcome::Unstored => {

@@ -8,8 +8,8 @@ use pelton_broker::{Request, SubscriptionKind};
 use pelton_metrics::Counter;
 
 use super::harness::{
-    TestConsumer, TestProducer, ask, is_stored, memory_topic, open_handler, options, stats,
-    wait_for,
+    TestConsumer, TestProducer, ask, is_stored, memory_topic, open_handler, open_topic, options,
+    stats, wait_for,
 };
 use crate::{
     CloseReason, Data, EngineOptions, Ports, RECEIPTS_PER_PAGE, ReceiptState, Verdict, open,
@@ -357,4 +357,25 @@ fn a_request_for_a_topic_of_another_shard_is_answered_by_its_owner() {
         let mut producer = TestProducer::open(runtime.handle(runtime.shard_of(&name)), topic, 4);
         assert!(is_stored(producer.send(b"x").unwrap().wait()));
     }
+}
+
+#[test]
+fn what_the_log_did_is_counted_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = open(EngineOptions {
+        dir: Some(dir.path().to_owned()),
+        ..options()
+    })
+    .unwrap();
+    let handle = runtime.handle(0);
+    let topic = open_topic(handle, "kept", Durability::Synced);
+    let mut producer = TestProducer::open(handle, topic, 4);
+    let _ = stats(handle);
+    for _ in 0..5 {
+        assert!(is_stored(producer.send(b"x").unwrap().wait()));
+    }
+    // Each was waited for, so each had a commit of its own.
+    let commits = || stats(handle).metrics.counters.get(Counter::Commits);
+    assert!(commits() >= 5);
+    assert_eq!(commits(), 0, "nothing was written since");
 }

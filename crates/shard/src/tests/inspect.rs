@@ -116,7 +116,7 @@ fn a_dump_gives_every_entry_in_order_and_ends_when_told() {
 }
 
 #[test]
-fn damage_is_in_the_report_with_its_file() {
+fn damage_is_in_the_report_with_its_entry() {
     let dir = tempfile::tempdir().unwrap();
     make(dir.path(), 3_000);
     let sound = verify(dir.path()).unwrap();
@@ -139,6 +139,21 @@ fn damage_is_in_the_report_with_its_file() {
     file.write_all_at(&[0xff; 8 << 10], 100_000).unwrap();
     let report = verify(dir.path()).unwrap();
     assert!(!report.is_sound(), "{report:?}");
+    // One entry cannot be read, and its neighbours can: two runs of the ledger with it in between.
+    let (before, after) = (
+        &shard.topics[0],
+        &report.shards[shard.shard as usize].topics[0],
+    );
+    let [bad] = after.bad.as_slice() else {
+        panic!("{report:?}")
+    };
+    let [first, second] = after.runs.as_slice() else {
+        panic!("{report:?}")
+    };
+    assert_eq!(after.entries + 1, before.entries);
+    assert_eq!(first.first, before.runs[0].first);
+    assert_eq!(first.first.entry + first.entries, bad.entry);
+    assert_eq!(second.first.entry, bad.entry + 1);
 }
 
 #[test]

@@ -23,15 +23,15 @@ struct World {
 
 fn world() -> World {
     let clock = Clock::new();
-    let (shared, lanes) = Shared::new(0, 2, (256, 1_024), clock.clone());
-    let (other, _) = Shared::new(1, 2, (256, 1_024), clock);
+    let (shared, lanes) = Shared::new(0, 2, (256, 1_024));
+    let (other, _) = Shared::new(1, 2, (256, 1_024));
     let mut ends = mesh(&[Arc::clone(&shared), other]);
     let (peer, _) = ends.pop().unwrap();
     let (_, peers) = ends.pop().unwrap();
     let inbox = Inbox::new(Arc::clone(&shared), lanes, peers);
     World {
         inbox,
-        handle: ShardHandle { shared },
+        handle: ShardHandle { shared, clock },
         peer,
         rings: Vec::new(),
     }

@@ -3,12 +3,21 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use pelton_broker::{Reply, Request};
+use pelton_broker::flow::Granter;
+use pelton_broker::storage::Durability;
+use pelton_broker::{Reply, Request, SubscriptionKind};
 
 use super::harness::{
     TestConsumer, TestProducer, ask, is_stored, memory_topic, open_handler, options, spawn, stats,
+    subscribe,
 };
-use crate::{EngineOptions, ForwardError, ForwardTo, Ports, Runtime, Verdict, open};
+use crate::plan::Plan;
+use crate::start::build;
+use crate::turn::Shard;
+use crate::{
+    Answer, ConsumerSignal, EngineOptions, ForwardError, ForwardTo, Ports, ProducerSignal, Publish,
+    ReplyFrom, Runtime, ShardHandle, Verdict, open,
+};
 
 /// The name of a topic that lives on that shard.
 fn name_on(runtime: &Runtime, shard: u32, prefix: &str) -> String {
@@ -184,4 +193,150 @@ fn what_a_handler_forwarded_before_it_nacked_is_not_sent() {
     let mut producer = TestProducer::open(handle, topic, 4);
     assert!(is_stored(producer.send(b"x").unwrap().wait()));
     assert_eq!(consumer.recv().unwrap().body, [3]);
+}
+
+/// A shard whose turns the test takes itself, by the rule of [`Shard::run`].
+struct Stepped {
+    shard: Shard,
+    runtime: Runtime,
+}
+
+impl Stepped {
+    fn new() -> Stepped {
+        let mut plan = Plan::make(options()).unwrap();
+        let seed = plan.seeds().remove(0);
+        let shard = build(seed, &plan.resources).unwrap();
+        let runtime = plan.into_runtime(Vec::new(), Vec::new(), Some(std::thread::current().id()));
+        Stepped { shard, runtime }
+    }
+
+    fn handle(&self) -> &ShardHandle {
+        self.runtime.handle(0)
+    }
+
+    /// Turns until the shard would go to sleep.
+    fn settle(&mut self) {
+        for _ in 0..100_000 {
+            if !self.shard.turn().more && !self.shard.has_work() {
+                return;
+            }
+        }
+        panic!("it never comes to rest");
+    }
+
+    fn ask(&mut self, request: Request, ports: Ports) -> Reply {
+        let from: ReplyFrom<Answer> = self.handle().request(request, ports).unwrap();
+        self.settle();
+        from.try_take().unwrap().expect("it was answered").unwrap()
+    }
+
+    fn open_topic(&mut self, name: &str) -> pelton_broker::TopicId {
+        let request = Request::OpenTopic {
+            name: name.to_owned(),
+            durability: Durability::Memory,
+        };
+        match self.ask(request, Ports::None) {
+            Reply::Topic(topic) => topic,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn open_producer(
+        &mut self,
+        topic: pelton_broker::TopicId,
+        ports: Ports,
+    ) -> pelton_broker::ProducerId {
+        let request = Request::OpenProducer {
+            topic,
+            name: "p".to_owned(),
+            slot: 0,
+        };
+        match self.ask(request, ports) {
+            Reply::Producer(producer) => producer,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn backlog(&mut self, topic: &str) -> u64 {
+        let Reply::Stats(stats) = self.ask_stats() else {
+            panic!("not what was asked for")
+        };
+        let topic = stats.topics.iter().find(|t| t.name == topic).unwrap();
+        topic.subscriptions[0].backlog_entries
+    }
+
+    fn ask_stats(&mut self) -> Reply {
+        self.ask(Request::Stats, Ports::None)
+    }
+}
+
+/// Entries that come behind the count of a close are refused, and whoever forwarded them hears of it
+/// without another event.
+#[test]
+fn what_is_queued_behind_the_close_of_a_forwarding_producer_is_answered() {
+    // With some of these counts the close ends a turn in which nothing else happens.
+    for entries in 65..=160 {
+        check_close_behind(entries);
+    }
+}
+
+fn check_close_behind(entries: u32) {
+    let mut stepped = Stepped::new();
+    let (source, target) = (stepped.open_topic("source"), stepped.open_topic("target"));
+    let forward = ForwardTo {
+        shard: 0,
+        producer: stepped.open_producer(target, Ports::Forward),
+    };
+    let (calls, again) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let (count, count_again) = (Arc::clone(&calls), Arc::clone(&again));
+    let (mut granter, account) = Granter::pair();
+    let _ = granter.grant(entries);
+    let ports = Ports::Handler {
+        handler: Box::new(move |delivery| {
+            count.fetch_add(1, Ordering::SeqCst);
+            if delivery.redelivery_count() > 0 {
+                count_again.fetch_add(1, Ordering::SeqCst);
+                return Verdict::Ack;
+            }
+            delivery.forward(&forward, delivery.body(), 1, 0).unwrap();
+            Verdict::Ack
+        }),
+        granter,
+        signal: Arc::new(ConsumerSignal::new()),
+    };
+    let request = subscribe(source, "handler", SubscriptionKind::Exclusive, account);
+    stepped.ask(request, ports);
+    let (ring, receiver) = pelton_rings::slots::<Publish>(256);
+    let signal = Arc::new(ProducerSignal::new());
+    let ports = Ports::Producer {
+        ring: receiver,
+        signal: Arc::clone(&signal),
+    };
+    let id = stepped.open_producer(source, ports);
+    let mut producer = TestProducer::of(stepped.handle(), id, ring, signal);
+    for _ in 0..entries {
+        producer.try_send(b"x").expect("room for all");
+    }
+    // One turn takes 64 of them, whose forwards are queued when the close counts them; those of the
+    // next turn come behind.
+    stepped.shard.turn();
+    let request = Request::CloseProducer {
+        producer: forward.producer,
+    };
+    let closed = stepped.handle().request(request, Ports::None).unwrap();
+    stepped.settle();
+    assert!(matches!(closed.try_take(), Ok(Some(Ok(_)))));
+    let told = (calls.load(Ordering::SeqCst), again.load(Ordering::SeqCst));
+    assert_eq!(told.0, entries + told.1);
+    assert_eq!(
+        stepped.backlog("source"),
+        0,
+        "of {entries} every source entry is acked"
+    );
+    let later = (calls.load(Ordering::SeqCst), again.load(Ordering::SeqCst));
+    assert!(later.1 > 0, "some forward was refused");
+    assert_eq!(
+        told, later,
+        "with {entries} somebody waited for another event"
+    );
 }

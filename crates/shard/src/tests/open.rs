@@ -5,7 +5,11 @@ use std::path::Path;
 
 use pelton_broker::storage::Durability;
 
-use super::harness::{TestConsumer, TestProducer, is_stored, open_topic, options};
+use super::harness::{PATIENCE, TestConsumer, TestProducer, is_stored, open_topic, options, spawn};
+use crate::plan::Resources;
+use crate::spawn::open_with;
+use crate::start::{Seed, build};
+use crate::turn::Shard;
 use crate::{EngineOptions, OpenError, open, open_driven};
 
 fn in_dir(dir: &Path) -> EngineOptions {
@@ -152,4 +156,32 @@ fn options_that_cannot_be_are_refused() {
         ..options()
     };
     assert!(matches!(open_driven(two), Err(OpenError::Options(_))));
+}
+
+#[test]
+fn a_shard_that_panics_while_it_is_built_ends_the_open_and_is_named() {
+    fn build_or_panic(seed: Seed, resources: &Resources) -> Result<Shard, OpenError> {
+        assert!(seed.shared.index != 1, "this one is meant to panic");
+        build(seed, resources)
+    }
+    let (tell, told) = crossbeam_channel::bounded(1);
+    spawn(move || {
+        let two = EngineOptions {
+            shards: 2,
+            ..options()
+        };
+        let _ = tell.send(open_with(two, build_or_panic).map(drop));
+    });
+    let opened = told.recv_timeout(PATIENCE).expect("it does not hang");
+    let error = opened.unwrap_err();
+    assert!(
+        matches!(error, OpenError::Start { shard: 1, .. }),
+        "{error:?}"
+    );
+    assert!(
+        error
+            .to_string()
+            .contains("its thread panicked while it opened"),
+        "{error}"
+    );
 }

@@ -1,4 +1,5 @@
-//! Blocks on their way inline: pieces are written slice by slice, and one sync follows them.
+//! When a block is due, and blocks on their way inline: pieces are written slice by slice, and one
+//! sync follows them.
 use super::*;
 
 impl Store {

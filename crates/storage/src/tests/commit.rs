@@ -1,5 +1,6 @@
 //! Group commit: what a receipt needs, what waits for what (`spec/runtime.md` 3.4 to 3.7).
 use super::disk::{Rng, Trace};
+use super::dump::{DumpItem, dump};
 use super::{World, small};
 use crate::{
     AckDelta, DiskOpKind, Durability, LogEvent, Options, Refused, SubKey, Ticket, TopicKey,
@@ -54,12 +55,12 @@ fn what_is_gathered_during_a_sync_becomes_one_block_with_entries_of_a_topic_adja
     let infos = world.disk.infos();
     let disk = &world.disk;
     let mut topics = Vec::new();
-    crate::dump(
+    dump(
         &infos,
         &mut |id, offset, into| disk.read(id, offset, into),
         &mut |item| match item {
-            crate::DumpItem::Block { .. } => topics.clear(),
-            crate::DumpItem::Entry { topic, .. } => topics.push(topic.0),
+            DumpItem::Block => topics.clear(),
+            DumpItem::Entry { topic, .. } => topics.push(topic.0),
             _ => {}
         },
     )

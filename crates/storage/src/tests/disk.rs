@@ -252,11 +252,9 @@ impl Disk {
             DiskOpKind::Read {
                 segment,
                 offset,
-                len,
                 buffer: mut into,
                 ..
             } => {
-                assert_eq!(into.len(), len as usize);
                 let result = self.read_op(segment, offset, &mut into);
                 buffer = Some(into);
                 result

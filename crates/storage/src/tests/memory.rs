@@ -128,3 +128,15 @@ fn an_entry_longer_than_the_bound_is_refused() {
     assert!(log.append(slot, &entry(&[1; 100], 1), 9).is_ok());
     assert!(log.append(slot, &entry(&[], 1), 9).is_ok());
 }
+
+#[test]
+fn an_entry_above_the_bound_is_refused_although_the_open_block_has_room() {
+    let mut log = Log::in_memory(Options {
+        entry_bytes_max: 100,
+        ..small()
+    });
+    let slot = log.open_topic(TopicKey(1), Durability::Memory);
+    log.append(slot, &entry(&[0; 100], 1), 9).unwrap();
+    let refused = log.append(slot, &entry(&[0; 101], 1), 9).unwrap_err();
+    assert_eq!(refused, Refused::TooLarge);
+}

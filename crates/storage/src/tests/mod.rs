@@ -2,6 +2,7 @@
 mod commit;
 mod crash;
 mod disk;
+mod dump;
 mod hints;
 mod holes;
 mod memory;

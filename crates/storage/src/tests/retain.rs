@@ -109,7 +109,10 @@ fn a_log_with_enough_spares_rests_although_the_last_one_could_not_be_made() {
     }
     // Before it has failed, consumed segments are spares again.
     world.disk.files_max = Some(0);
-    let last = world.log.last_position(slot).unwrap();
+    let last = world
+        .log
+        .position_before(slot, world.log.end(slot))
+        .unwrap();
     world.log.ack_record(slot, SUB, AckDelta::MarkDelete(last));
     world.log.trim(slot, world.log.end(slot));
     for _ in 0..20 {

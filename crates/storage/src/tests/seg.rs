@@ -2,6 +2,7 @@
 mod length;
 
 use super::disk::{Disk, File, Rng, Trace};
+use super::dump::{DumpItem, dump};
 use super::{World, recover, small};
 use crate::entry::ENTRY_HEADER_BYTES;
 use crate::format::{
@@ -9,8 +10,8 @@ use crate::format::{
     section,
 };
 use crate::{
-    AckDelta, DumpItem, Durability, LogEvent, NewEntry, Options, PAGE_BYTES, Position,
-    RecoverError, Refused, Repair, SegmentId, SubKey, TopicKey, TopicSlot, dump,
+    AckDelta, Durability, LogEvent, NewEntry, Options, PAGE_BYTES, Position, RecoverError, Refused,
+    Repair, SegmentId, SubKey, TopicKey, TopicSlot,
 };
 
 const FIRST: SegmentId = SegmentId(1);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use io_uring::opcode;
 
 use super::{Disk, Driver};
+use crate::clock::nanos;
 use crate::op::Completion;
 use crate::table::OpTable;
 use crate::uring::NOBODY;
@@ -64,9 +65,7 @@ impl Disk {
         let Driver::Uring(uring) = &mut self.driver else {
             return;
         };
-        let timeout_ns = u64::try_from(grace.as_nanos())
-            .unwrap_or(u64::MAX)
-            .min(CANCEL_NS);
+        let timeout_ns = nanos(grace).min(CANCEL_NS);
         if uring.cancel_all(timeout_ns) {
             return;
         }
@@ -85,7 +84,7 @@ impl Disk {
     fn wait(&mut self, time: Duration, done: &mut impl FnMut(Completion), completed: &mut usize) {
         match &mut self.driver {
             Driver::Uring(uring) if self.table.in_flight() > self.table.tasks() => {
-                uring.wait_ns(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
+                uring.wait_ns(nanos(time));
             }
             _ => {
                 if let Ok(raw) = self.results.recv_timeout(time) {

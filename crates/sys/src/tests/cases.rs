@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use super::{World, on_every_driver, pattern, read, ring_plan, task};
 use crate::fault::{Fault, Faults, Random, script_enters, script_writes};
 use crate::{
-    Access, FileId, FileTask, Memory, Op, Poller, ReadFault, ReadMode, SegmentFile, zero_range,
+    Access, FileId, FileTask, IoFault, IoMode, Memory, Op, Poller, SegmentFile, zero_range,
 };
 
 const LEN: usize = 64 << 10;
 
 /// Reads 64 KiB while the kernel answers as told; then what a plain read gives, or the fault.
-fn check_read(script: &[Fault], direct: bool, expected: Result<(), ReadFault>) {
+fn check_read(script: &[Fault], direct: bool, expected: Result<(), IoFault>) {
     on_every_driver(|mut world| {
         let bytes = pattern(LEN);
         world.file(1, &bytes, true);
@@ -28,12 +28,12 @@ fn check_read(script: &[Fault], direct: bool, expected: Result<(), ReadFault>) {
                 assert_eq!(got, LEN, "{what}");
                 assert!(memory.as_slice() == bytes, "{what}: other bytes");
             }
-            (Err(error), Err(fault)) => assert_eq!(ReadFault::of(&error), Some(fault), "{what}"),
+            (Err(error), Err(fault)) => assert_eq!(IoFault::of(&error), Some(fault), "{what}"),
             (result, _) => panic!("{what}: {result:?}, not {expected:?}"),
         }
         let stats = world.disk.stats();
         assert!(
-            expected.is_err() || stats.short_reads_total + stats.retries_total > 0,
+            expected.is_err() || stats.short_transfers_total + stats.retries_total > 0,
             "{what}"
         );
     });
@@ -52,7 +52,7 @@ fn uring_short_write_eintr_reads_go_on_where_they_stopped() {
     for direct in [false, true] {
         check_read(&odd, direct, Ok(()));
         check_read(&[Errno(libc::EINTR); 8], direct, Ok(()));
-        check_read(&[Errno(libc::EAGAIN); 9], direct, Err(ReadFault::Busy));
+        check_read(&[Errno(libc::EAGAIN); 9], direct, Err(IoFault::Busy));
         // A step forward starts the count of tries anew.
         let mut twice = vec![Errno(libc::EAGAIN); 8];
         twice.push(Short(4096));
@@ -60,7 +60,7 @@ fn uring_short_write_eintr_reads_go_on_where_they_stopped() {
         check_read(&twice, direct, Ok(()));
     }
     // 0 is the end of the file, and no loop; for O_DIRECT the page cache has the last word.
-    let truncated = ReadFault::Truncated {
+    let truncated = IoFault::Truncated {
         got: 100,
         wanted: LEN,
     };
@@ -103,12 +103,12 @@ fn uring_short_write_eintr_short_at_every_length() {
 fn a_refused_way_of_reading_is_not_tried_again_on_that_file() {
     on_every_driver(|mut world| {
         world.file(1, &pattern(4096), true);
-        let mode = |world: &World| world.disk.file(FileId(1)).expect("open").read_mode();
-        if mode(&world) != ReadMode::Direct {
+        let mode = |world: &World| world.disk.file(FileId(1)).expect("open").io_mode();
+        if mode(&world) != IoMode::Direct {
             eprintln!("skipped: no O_DIRECT in {}", world.dir.path().display());
             return;
         }
-        for expected in [ReadMode::DontCache, ReadMode::Buffered] {
+        for expected in [IoMode::DontCache, IoMode::Buffered] {
             world.disk.faults = Some(Faults::scripted([Fault::Errno(libc::EINVAL)]));
             world
                 .one(read(1, 0, 4096, true))

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::{create, on_every_driver, pattern, read, task};
-use crate::{FileId, FileTask, Fill, Kv, KvBatch, KvWrite, Memory, Op, ReadFault};
+use crate::{FileId, FileTask, Fill, IoFault, Kv, KvBatch, KvWrite, Memory, Op};
 
 #[test]
 fn a_read_gives_the_bytes_and_the_memory_back() {
@@ -92,9 +92,9 @@ fn the_end_of_a_file_is_a_typed_error_with_the_bytes_before_it() {
             let done = world.one(read(1, offset, len, direct));
             let got = 10_000_usize.saturating_sub(usize::try_from(offset).expect("small"));
             let error = done.result.expect_err("beyond the end");
-            let expected = ReadFault::Truncated { got, wanted: len };
+            let expected = IoFault::Truncated { got, wanted: len };
             assert_eq!(
-                ReadFault::of(&error),
+                IoFault::of(&error),
                 Some(expected),
                 "{}: {error}",
                 world.name
@@ -248,7 +248,7 @@ fn closing_a_file_number_frees_it_for_another_file() {
             .expect("a write");
         assert_eq!(written, 10);
         let file = world.disk.file(FileId(1)).expect("open");
-        assert_eq!(file.size_bytes().expect("a size"), 4106);
+        assert_eq!(fs::metadata(file.path()).expect("a size").len(), 4106);
         let mut bytes = [0; 20];
         assert_eq!(file.read_at(4090, &mut bytes).expect("a read"), 16);
         assert_eq!(

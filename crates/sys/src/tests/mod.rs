@@ -35,9 +35,9 @@ pub(super) fn on_every_driver(run: impl Fn(World)) {
 }
 
 pub(super) fn plans() -> Vec<(&'static str, DiskPlan)> {
-    let pread = DiskPlan::decide(DiskChoice::Pread).expect("always to be had");
+    let pread = DiskPlan::decide(DiskChoice::Pread, 1).expect("always to be had");
     let mut plans = vec![("pread", pread)];
-    match DiskPlan::decide(DiskChoice::Uring) {
+    match DiskPlan::decide(DiskChoice::Uring, 1) {
         Ok(plan) => {
             plans.push(("ring", plan.clone()));
             plans.push(("ring at step 3", plan.from_step(3)));
@@ -49,7 +49,7 @@ pub(super) fn plans() -> Vec<(&'static str, DiskPlan)> {
 
 /// The ring alone, or `None` with a line that says why.
 pub(super) fn ring_plan() -> Option<DiskPlan> {
-    DiskPlan::decide(DiskChoice::Uring)
+    DiskPlan::decide(DiskChoice::Uring, 1)
         .inspect_err(|error| eprintln!("skipped: {error}"))
         .ok()
 }

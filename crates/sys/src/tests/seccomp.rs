@@ -68,9 +68,9 @@ fn the_child() {
         ),
         other => panic!("no role {other}"),
     }
-    let plan = DiskPlan::decide(DiskChoice::Auto).expect("auto always gives something");
+    let plan = DiskPlan::decide(DiskChoice::Auto, 1).expect("auto always gives something");
     println!("report: {}", plan.report());
-    match DiskPlan::decide(DiskChoice::Uring) {
+    match DiskPlan::decide(DiskChoice::Uring, 1) {
         Ok(_) => println!("uring: to be had"),
         Err(error) => println!("uring: {error}"),
     }
@@ -179,7 +179,7 @@ fn uring_memlock_all_shards_run_on_the_same_driver() {
 
 fn memlock_many() {
     for shards in [1, 8, 64] {
-        let plan = DiskPlan::decide_for(DiskChoice::Auto, shards).expect("auto gives something");
+        let plan = DiskPlan::decide(DiskChoice::Auto, shards).expect("auto gives something");
         println!("{shards} shards: {:?}: {}", plan.backend(), plan.report());
         let worlds: Vec<World> = (0..shards).map(|_| World::new(&plan, "child")).collect();
         assert!(
@@ -189,7 +189,7 @@ fn memlock_many() {
         );
     }
     for _ in 0..50 {
-        let plan = DiskPlan::decide_for(DiskChoice::Auto, 1).expect("auto gives something");
+        let plan = DiskPlan::decide(DiskChoice::Auto, 1).expect("auto gives something");
         let mut world = World::new(&plan, "child");
         world.file(1, &pattern(4096), true);
         world.one(read(1, 0, 4096, true)).result.expect("a read");
@@ -214,16 +214,16 @@ fn the_sysctl_is_named() {
     assert_eq!(
         error.to_string(),
         "io_uring is asked for and cannot be had: kernel.io_uring_disabled is 2; \
-         sysctl kernel.io_uring_disabled=0, or set disk = auto"
+         sysctl kernel.io_uring_disabled=0, or choose the driver auto (DISK=auto)"
     );
 }
 
 #[test]
 fn pread_by_choice_says_so() {
-    let plan = DiskPlan::decide(DiskChoice::Pread).expect("always to be had");
+    let plan = DiskPlan::decide(DiskChoice::Pread, 1).expect("always to be had");
     assert_eq!(
         plan.report().to_string(),
-        "pread pool: disk = pread is set; set disk = auto"
+        "pread pool: it is chosen; choose auto (DISK=auto) for io_uring"
     );
     assert_eq!(DiskChoice::parse(" URING "), Ok(DiskChoice::Uring));
     assert!(DiskChoice::parse("mmap").is_err());

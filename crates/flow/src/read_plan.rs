@@ -1,26 +1,35 @@
 //! How many whole entries may go now.
 
-use crate::{Average, Bytes, Entries, Messages};
+use crate::{Allowance, Average, Bytes, Entries, Messages};
 
-/// What one plan may still take. Each entry is admitted while every limit has room for at least one
-/// unit, and is then charged in full: whenever anything may go, at least one whole entry goes,
-/// however large, and a store is never asked for zero entries (rules D30 and D31; pulsar#6719).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What one plan may still take for one consumer. Each entry is admitted while every limit has room
+/// for at least one unit, and is then charged in full: whenever anything may go, at least one whole
+/// entry goes, however large, and a store is never asked for zero entries (rules D30 and D31;
+/// pulsar#6719).
+#[derive(Clone, Copy, Debug)]
 pub struct Budget {
     permits: i64,
-    entries: u64,
+    tokens: Allowance,
     bytes: i64,
+    headroom: i64,
+    entries: u64,
 }
 
-/// The limit that refused the next entry.
+/// The limit that refused the next entry, in the order in which they are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// The consumer has asked for no more messages.
     Permits,
-    /// The plan holds as many entries as a pass may take.
-    Entries,
+    /// A rate limit has no whole token, or others wait for it.
+    Tokens,
+    /// The pass had its step of a rate limit that others want too.
+    Step,
     /// The plan holds as many bytes as a pass may take.
     Bytes,
+    /// The consumer or its subscription holds as many unacked messages as it may.
+    Unacked,
+    /// The plan holds as many entries as a pass may take.
+    Entries,
 }
 
 impl Budget {
@@ -29,8 +38,28 @@ impl Budget {
     pub fn new(permits: i64, entries: Entries, bytes: Bytes) -> Self {
         Self {
             permits,
-            entries: entries.0,
+            tokens: Allowance::UNLIMITED,
             bytes: i64::try_from(bytes.0).unwrap_or(i64::MAX),
+            headroom: i64::MAX,
+            entries: entries.0,
+        }
+    }
+
+    /// The same, within what rate limits leave to the pass.
+    #[must_use]
+    pub fn with_tokens(self, tokens: &Allowance) -> Self {
+        Self {
+            tokens: *tokens,
+            ..self
+        }
+    }
+
+    /// The same, while fewer than `messages` more are unacked (rule D103); zero or less: nothing goes.
+    #[must_use]
+    pub fn with_headroom(self, messages: i64) -> Self {
+        Self {
+            headroom: messages,
+            ..self
         }
     }
 
@@ -38,19 +67,40 @@ impl Budget {
     ///
     /// # Errors
     /// The [`Stop`] reason; nothing is charged then.
+    #[inline]
     pub fn admit(&mut self, messages: Messages, bytes: Bytes) -> Result<(), Stop> {
         if self.permits <= 0 {
             return Err(Stop::Permits);
         }
-        if self.entries == 0 {
-            return Err(Stop::Entries);
+        self.tokens.admits(messages, bytes)?;
+        self.withhold(messages, bytes)?;
+        self.tokens.spend(Entries(1), messages, bytes);
+        Ok(())
+    }
+
+    /// Charges one entry to every limit but the rate limits: what they keep back is what this admits
+    /// after [`Budget::admit`] said [`Stop::Tokens`] (rule D54).
+    ///
+    /// # Errors
+    /// As [`Budget::admit`].
+    #[inline]
+    pub fn withhold(&mut self, messages: Messages, bytes: Bytes) -> Result<(), Stop> {
+        if self.permits <= 0 {
+            return Err(Stop::Permits);
         }
         if self.bytes <= 0 {
             return Err(Stop::Bytes);
         }
+        if self.headroom <= 0 {
+            return Err(Stop::Unacked);
+        }
+        if self.entries == 0 {
+            return Err(Stop::Entries);
+        }
         self.permits = self.permits.saturating_sub_unsigned(messages.0);
-        self.entries -= 1;
         self.bytes = self.bytes.saturating_sub_unsigned(bytes.0);
+        self.headroom = self.headroom.saturating_sub_unsigned(messages.0);
+        self.entries -= 1;
         Ok(())
     }
 
@@ -67,17 +117,30 @@ impl Budget {
     }
 }
 
-/// Entries to ask of a store that keeps no counts, for `messages` in hand: never 0 while there are
-/// permits, exactly 1 while nothing is known (rule D25; apache/pulsar#18553).
+/// Entries to ask of a store that keeps no counts, for `messages` in hand (the least of permits,
+/// tokens and headroom): never 0 while there are any, exactly 1 while nothing is known, at most
+/// `limit` (rule D25; apache/pulsar#18553).
 #[must_use]
 pub fn estimated_entries(messages: i64, average: Average, limit: Entries) -> Entries {
-    if messages <= 0 {
-        return Entries(0);
-    }
-    let entries = average
-        .get()
-        .map_or(1.0, |average| (messages as f64 / average).ceil());
+    let Some(average) = average.get().filter(|_| messages > 0) else {
+        return Entries(u64::from(messages > 0));
+    };
+    let entries = (messages as f64 / average).ceil();
     Entries((entries as u64).clamp(1, limit.0.max(1)))
+}
+
+/// The same for `bytes` in hand, by the mean size of the ledger's entries (rule D26). The lesser of
+/// the two is read.
+#[must_use]
+pub fn estimated_entries_of_bytes(bytes: i64, ledger: (Entries, Bytes), limit: Entries) -> Entries {
+    let (entries, size) = ledger;
+    if bytes <= 0 || entries.0 == 0 || size.0 == 0 {
+        return Entries(u64::from(bytes > 0));
+    }
+    // bytes / (size / entries), rounded up.
+    let found = u128::from(bytes.unsigned_abs()) * u128::from(entries.0);
+    let found = u64::try_from(found.div_ceil(u128::from(size.0))).unwrap_or(u64::MAX);
+    Entries(found.clamp(1, limit.0.max(1)))
 }
 
 #[cfg(test)]
@@ -85,8 +148,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const PASS: (Entries, Bytes) = (Entries(500), Bytes(5 << 20));
+
     fn taken(permits: i64, sizes: &[u64]) -> (usize, Stop) {
-        let mut budget = Budget::new(permits, Entries(500), Bytes(5 << 20));
+        let mut budget = Budget::new(permits, PASS.0, PASS.1);
         for (count, &size) in sizes.iter().enumerate() {
             if let Err(stop) = budget.admit(Messages(size), Bytes(size)) {
                 return (count, stop);
@@ -108,13 +173,83 @@ mod tests {
     }
 
     #[test]
-    fn without_counts_the_read_is_never_empty_and_starts_at_one() {
+    fn a_headroom_of_one_message_takes_one_whole_entry() {
+        let budget = Budget::new(1000, PASS.0, PASS.1);
+        let mut one = budget.with_headroom(1);
+        assert_eq!(one.admit(Messages(36), Bytes(1)), Ok(()));
+        assert_eq!(one.admit(Messages(1), Bytes(1)), Err(Stop::Unacked));
+        let full = budget.with_headroom(0).admit(Messages(1), Bytes(1));
+        assert_eq!(full, Err(Stop::Unacked));
+    }
+
+    #[test]
+    fn the_first_limit_without_room_is_named_and_a_refusal_charges_nothing() {
+        let none = Budget::new(0, Entries(0), Bytes(0)).with_headroom(0);
+        let refusal = |mut budget: Budget| budget.admit(Messages(1), Bytes(1)).unwrap_err();
+        assert_eq!(refusal(none), Stop::Permits);
+        assert_eq!(refusal(Budget { permits: 1, ..none }), Stop::Bytes);
+        assert_eq!(
+            refusal(Budget {
+                permits: 1,
+                bytes: 1,
+                ..none
+            }),
+            Stop::Unacked
+        );
+        let all_but_entries = Budget {
+            permits: 1,
+            bytes: 1,
+            headroom: 1,
+            ..none
+        };
+        assert_eq!(refusal(all_but_entries), Stop::Entries);
+        let mut budget = Budget {
+            entries: 1,
+            ..all_but_entries
+        };
+        assert_eq!(budget.admit(Messages(1), Bytes(1)), Ok(()));
+        assert_eq!(
+            (budget.entries_left(), budget.bytes_left()),
+            (Entries(0), Bytes(0))
+        );
+    }
+
+    /// PERMIT-ZERO-READ, the part without counts: estimate unset, 1 and 1000.
+    #[test]
+    fn permit_zero_read_without_counts_the_read_is_never_empty_and_starts_at_one() {
         let mut average = Average::default();
-        assert_eq!(estimated_entries(1000, average, Entries(500)), Entries(1));
+        assert_eq!(estimated_entries(1000, average, PASS.0), Entries(1));
         average.observe(Messages(100), Entries(1));
-        assert_eq!(estimated_entries(1000, average, Entries(500)), Entries(10));
-        assert_eq!(estimated_entries(4, average, Entries(500)), Entries(1));
-        assert_eq!(estimated_entries(0, average, Entries(500)), Entries(0));
+        assert_eq!(estimated_entries(1000, average, PASS.0), Entries(10));
+        for (permits, sizes) in [
+            (1000, [10, 500, 1]),
+            (4, [1, 4, 1]),
+            (-1, [0; 3]),
+            (2, [1, 2, 1]),
+        ] {
+            for (batch, entries) in [100, 1, 1000].into_iter().zip(sizes) {
+                let mut average = Average::default();
+                average.observe(Messages(batch), Entries(1));
+                assert_eq!(
+                    estimated_entries(permits, average, PASS.0),
+                    Entries(entries)
+                );
+            }
+        }
+        assert_eq!(estimated_entries(i64::MAX, average, Entries(0)), Entries(1));
+        assert_eq!(estimated_entries(i64::MIN, average, PASS.0), Entries(0));
+    }
+
+    #[test]
+    fn without_counts_bytes_become_entries_by_the_mean_size_of_the_ledger() {
+        let ledger = (Entries(3), Bytes(100));
+        let entries = |bytes| estimated_entries_of_bytes(bytes, ledger, PASS.0).0;
+        assert_eq!(
+            [-1, 0, 1, 33, 34, 100, i64::MAX].map(entries),
+            [0, 0, 1, 1, 2, 3, 500]
+        );
+        let empty = estimated_entries_of_bytes(100, (Entries(0), Bytes(0)), PASS.0);
+        assert_eq!(empty, Entries(1), "one entry teaches the size");
     }
 
     proptest! {

@@ -1,0 +1,379 @@
+//! Three scopes of limits around one dispatcher: what a pass may take, and what it took.
+//!
+//! The buckets belong to whoever they limit: the engine's to the shard, a topic's to the topic, a
+//! subscription's to the subscription. A [`Limiter`] borrows the three for as long as a call takes.
+//! A pass of a dispatcher does this, with no limits at the price of three flags:
+//!
+//! ```
+//! # use pelton_flow::*;
+//! # let (mut engine, mut topic, mut subscription) = Default::default();
+//! # let (mut throttle, now_ns, id) = (Throttle::default(), 0, 7);
+//! # let entries = [(Messages(10), Bytes(64)); 3];
+//! # topic = Scope::default();
+//! # Scope::set(&mut topic, 0, Limits { messages: Rate::per_second(20), bytes: None });
+//! let mut limiter = Limiter {
+//!     dispatcher: id,
+//!     scopes: [&mut engine, &mut topic, &mut subscription],
+//!     throttle: &mut throttle,
+//! };
+//! limiter.claim(); // with the bit `wanted` of the dispatcher, long before the pass
+//!
+//! let mut allowance = limiter.open(now_ns, Terms::default());
+//! let mut budget = Budget::new(1000, Entries(100), Bytes(5 << 20)).with_tokens(&allowance);
+//! let mut refused = None;
+//! for (messages, bytes) in entries {
+//!     match budget.admit(messages, bytes) {
+//!         Ok(()) => allowance.spend(Entries(1), messages, bytes), // and plan or hand over the entry
+//!         Err(Stop::Tokens | Stop::Step) => {
+//!             // For the counters: what would go by every other limit. Goes on over candidates.
+//!             let withheld: &mut Withheld = refused.get_or_insert_default();
+//!             if !allowance.counts() || budget.withhold(messages, bytes).is_err() {
+//!                 break;
+//!             }
+//!             withheld.add(Entries(1), messages, bytes);
+//!         }
+//!         Err(_) => break,
+//!     }
+//! }
+//! let closed = limiter.close(now_ns, &allowance, refused);
+//! if closed.again { /* the dispatcher is wanted again, at the back of the run queue */ }
+//!
+//! // Now, or when the reads are back; with zeros if nothing of it was sent.
+//! limiter.settle(now_ns, closed.reservation, Entries(2), Messages(20), Bytes(128));
+//! for wake in limiter.wakes() {
+//!     // Arm the throttle timer of `wake.dispatcher`: it is wanted at `wake.at_ns`.
+//!     assert_eq!((wake.dispatcher, wake.at_ns), (id, 50_000_000));
+//! }
+//! ```
+//!
+//! A dispatcher that ends calls [`Limiter::leave`]. A changed policy calls [`Scope::set`], a lease
+//! [`crate::Lessee::on_lease`]; then [`Scope::wake`] says who is wanted, and when.
+
+use crate::scope::{Scope, ScopeKind, Unit, Wake};
+use crate::throttle::{Buckets, Scopes, Throttle, Withheld};
+use crate::{Bytes, Entries, Messages, Stop};
+
+/// In this order a dispatcher waits: for its own limit first, so that nobody stands in a queue of
+/// others while it could not go anyway.
+const NEAREST_FIRST: [ScopeKind; 3] =
+    [ScopeKind::Subscription, ScopeKind::Topic, ScopeKind::Broker];
+
+/// The limits around one dispatcher.
+#[derive(Debug)]
+pub struct Limiter<'a> {
+    /// Names the dispatcher in queues and in [`Wake`]; unique on the shard.
+    pub dispatcher: u32,
+    /// In the order of [`ScopeKind::ALL`].
+    pub scopes: [&'a mut Scope; 3],
+    /// What belongs to this dispatcher.
+    pub throttle: &'a mut Throttle,
+}
+
+/// How a subscription is charged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// Not at all ([`crate::is_exempt`]).
+    pub exempt: bool,
+    /// One message token per entry (`dispatchThrottlingOnBatchMessageEnabled`, rule D49).
+    pub per_entry: bool,
+}
+
+/// What one pass may still take, and what it took. The least over all scopes, in whole tokens; they
+/// cannot change within a pass, so the sum may be reserved at its end.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowance {
+    messages: i64,
+    bytes: i64,
+    step_messages: u64,
+    step_bytes: u64,
+    per_entry: bool,
+    /// Whether a refusal before anything is admitted would count as an event.
+    first_counts: bool,
+    buckets: Buckets,
+    entries: Entries,
+    spent_messages: u64,
+    spent_bytes: u64,
+}
+
+/// Tokens held by a plan whose entries are not sent yet. Ends in [`Limiter::settle`]; one that is
+/// dropped instead keeps its part of the buckets for ever.
+#[derive(Debug, Default, PartialEq, Eq)]
+#[must_use = "settle it, with zeros if nothing was sent"]
+pub struct Reservation {
+    buckets: Buckets,
+    per_entry: bool,
+    messages: u64,
+    bytes: u64,
+}
+
+/// The end of a pass.
+#[derive(Debug, Default)]
+#[must_use = "it holds a reservation"]
+pub struct Closed {
+    /// What the plan holds of the buckets.
+    pub reservation: Reservation,
+    /// The pass had its step and nobody waits: the dispatcher is wanted again.
+    pub again: bool,
+}
+
+impl Allowance {
+    /// No limit at all.
+    pub const UNLIMITED: Self = Self {
+        messages: i64::MAX,
+        bytes: i64::MAX,
+        step_messages: u64::MAX,
+        step_bytes: u64::MAX,
+        per_entry: false,
+        first_counts: false,
+        buckets: Buckets::NONE,
+        entries: Entries(0),
+        spent_messages: 0,
+        spent_bytes: 0,
+    };
+
+    /// Whether the next entry has room: a whole token everywhere, and, after the first entry of the
+    /// pass, what is left of its step (rules D42 and D45).
+    #[inline]
+    pub(crate) fn admits(&self, messages: Messages, bytes: Bytes) -> Result<(), Stop> {
+        if self.messages <= 0 || self.bytes <= 0 {
+            return Err(Stop::Tokens);
+        }
+        let first = self.entries.0 == 0;
+        if !first && (self.charge(1, messages) > self.step_messages || bytes.0 > self.step_bytes) {
+            return Err(Stop::Step);
+        }
+        Ok(())
+    }
+
+    /// Charges entries that [`crate::Budget::admit`] admitted; `messages` is their P.
+    #[inline]
+    pub fn spend(&mut self, entries: Entries, messages: Messages, bytes: Bytes) {
+        let messages = self.charge(entries.0, messages);
+        self.messages = self.messages.saturating_sub_unsigned(messages);
+        self.bytes = self.bytes.saturating_sub_unsigned(bytes.0);
+        self.step_messages = self.step_messages.saturating_sub(messages);
+        self.step_bytes = self.step_bytes.saturating_sub(bytes.0);
+        self.entries += entries;
+        self.spent_messages += messages;
+        self.spent_bytes += bytes.0;
+    }
+
+    /// Whether a refusal now would be counted. If not, what is withheld need not be found out.
+    #[must_use]
+    pub fn counts(&self) -> bool {
+        self.first_counts || self.entries.0 > 0
+    }
+
+    fn charge(&self, entries: u64, messages: Messages) -> u64 {
+        if self.per_entry { entries } else { messages.0 }
+    }
+}
+
+impl Limiter<'_> {
+    /// Declares that this dispatcher wants tokens. From two claimants on a scope gives each pass
+    /// one step only, so the first of many does not empty it (rule D45; apache/pulsar#25061).
+    pub fn claim(&mut self) {
+        for kind in ScopeKind::ALL {
+            if self.scopes[kind as usize].is_on() && !self.throttle.claimed.contains(kind) {
+                self.throttle.claimed.insert(kind);
+                self.scopes[kind as usize].claimants += 1;
+            }
+        }
+    }
+
+    /// Begins a pass: refills every bucket and takes the least.
+    #[must_use]
+    pub fn open(&mut self, now_ns: u64, terms: Terms) -> Allowance {
+        let mut allowance = Allowance {
+            per_entry: terms.per_entry,
+            ..Allowance::UNLIMITED
+        };
+        if terms.exempt {
+            return allowance;
+        }
+        for kind in ScopeKind::ALL {
+            let scope = &mut *self.scopes[kind as usize];
+            if !scope.is_on() {
+                continue;
+            }
+            scope.refill(now_ns);
+            for unit in Unit::ALL {
+                if scope.bucket(unit).is_on() {
+                    allowance.buckets.insert(kind, unit);
+                }
+            }
+            allowance.messages = allowance.messages.min(scope.messages.tokens());
+            allowance.bytes = allowance.bytes.min(scope.bytes.tokens());
+            if scope.claimants > u32::from(self.throttle.claimed.contains(kind)) {
+                let (messages, bytes) = scope.step();
+                allowance.step_messages = allowance.step_messages.min(messages);
+                allowance.step_bytes = allowance.step_bytes.min(bytes);
+            }
+            if !self.is_its_turn(kind) {
+                allowance.messages = allowance.messages.min(0);
+            }
+        }
+        if allowance.messages <= 0 || allowance.bytes <= 0 {
+            allowance.first_counts = self.throttle.would_count(self.refusing(&allowance));
+        }
+        allowance
+    }
+
+    /// Ends a pass: reserves what was spent at every scope, counts, and takes the dispatcher's place
+    /// in the queue of what refused it. `refused` is `Some` if the pass ended at an entry for which
+    /// there was no token or no step.
+    pub fn close(
+        &mut self,
+        now_ns: u64,
+        allowance: &Allowance,
+        refused: Option<Withheld>,
+    ) -> Closed {
+        if allowance.buckets.is_empty() && self.throttle.is_idle() {
+            return Closed::default();
+        }
+        let reservation = self.reserve(allowance);
+        let admitted = allowance.entries.0 > 0;
+        let admitted_by = if admitted {
+            allowance.buckets
+        } else {
+            Buckets::NONE
+        };
+        let refusing = if refused.is_some() {
+            self.refusing(allowance)
+        } else {
+            Buckets::NONE
+        };
+        self.throttle
+            .note(now_ns, admitted_by, refusing, refused.unwrap_or_default());
+        let again = self.take_place(admitted, refused.is_some(), allowance);
+        Closed { reservation, again }
+    }
+
+    /// Ends a reservation with what was sent of it, in P: the rest goes back. What was sent although
+    /// it was not reserved is debited.
+    pub fn settle(
+        &mut self,
+        now_ns: u64,
+        reservation: Reservation,
+        entries: Entries,
+        messages: Messages,
+        bytes: Bytes,
+    ) {
+        let messages = if reservation.per_entry {
+            entries.0
+        } else {
+            messages.0
+        };
+        for (kind, unit) in reservation.buckets.iter() {
+            let (reserved, sent) = match unit {
+                Unit::Messages => (reservation.messages, messages),
+                Unit::Bytes => (reservation.bytes, bytes.0),
+            };
+            let bucket = self.scopes[kind as usize].bucket_mut(unit);
+            bucket.settle(now_ns, reserved, sent);
+        }
+    }
+
+    /// Who waits first at each of the three scopes, and until when. After every pass and settlement.
+    pub fn wakes(&self) -> impl Iterator<Item = Wake> + '_ {
+        self.scopes.iter().filter_map(|scope| scope.wake())
+    }
+
+    /// The dispatcher ends or moves to another shard: it leaves its queue and claims nothing. Its
+    /// counters and the throttled time that lasts stay in [`Throttle`]. [`Limiter::wakes`] afterwards.
+    pub fn leave(&mut self) {
+        self.leave_queue();
+        self.throttle.cleared = Scopes::default();
+        for kind in ScopeKind::ALL {
+            if self.throttle.claimed.contains(kind) {
+                self.throttle.claimed.remove(kind);
+                self.scopes[kind as usize].claimants -= 1;
+            }
+        }
+    }
+
+    fn reserve(&mut self, allowance: &Allowance) -> Reservation {
+        if allowance.entries.0 == 0 {
+            return Reservation::default();
+        }
+        for (kind, unit) in allowance.buckets.iter() {
+            let tokens = match unit {
+                Unit::Messages => allowance.spent_messages,
+                Unit::Bytes => allowance.spent_bytes,
+            };
+            self.scopes[kind as usize].bucket_mut(unit).reserve(tokens);
+        }
+        Reservation {
+            buckets: allowance.buckets,
+            per_entry: allowance.per_entry,
+            messages: allowance.spent_messages,
+            bytes: allowance.spent_bytes,
+        }
+    }
+
+    /// Buckets with less than one token for this pass.
+    fn refusing(&self, allowance: &Allowance) -> Buckets {
+        let mut refusing = Buckets::NONE;
+        for (kind, unit) in allowance.buckets.iter() {
+            if !self.scopes[kind as usize].bucket(unit).admits() {
+                refusing.insert(kind, unit);
+            }
+        }
+        refusing
+    }
+
+    /// Others that wait go first, unless this dispatcher had its turn and could not use it.
+    fn is_its_turn(&self, kind: ScopeKind) -> bool {
+        let scope = &self.scopes[kind as usize];
+        !scope.has_waiting()
+            || scope.is_first(self.dispatcher)
+            || self.throttle.cleared.contains(kind)
+    }
+
+    /// Moves the dispatcher to the queue of the scope it has to wait for, if any. True if it need
+    /// not wait and was only stopped by its step.
+    fn take_place(&mut self, admitted: bool, refused: bool, allowance: &Allowance) -> bool {
+        if !refused {
+            self.leave();
+            return false;
+        }
+        self.claim();
+        let had_turn_at = self.throttle.queued.filter(|&kind| self.is_its_turn(kind));
+        if admitted {
+            // It took its turn, wherever it stood.
+            self.leave_queue();
+            self.throttle.cleared = Scopes::default();
+        }
+        let place = NEAREST_FIRST.into_iter().find(|&kind| {
+            allowance.buckets.limits(kind)
+                && (!self.scopes[kind as usize].admits() || !self.is_its_turn(kind))
+        });
+        if place != self.throttle.queued {
+            self.leave_queue();
+            if let Some(kind) = had_turn_at.filter(|_| !admitted) {
+                self.throttle.cleared.insert(kind);
+            }
+            if let Some(kind) = place {
+                self.stand_in(kind);
+            }
+        }
+        place.is_none()
+    }
+
+    fn stand_in(&mut self, kind: ScopeKind) {
+        let scope = &mut *self.scopes[kind as usize];
+        if self.throttle.cleared.contains(kind) {
+            self.throttle.cleared.remove(kind);
+            scope.wait_first(self.dispatcher);
+        } else {
+            scope.wait_last(self.dispatcher);
+        }
+        self.throttle.queued = Some(kind);
+    }
+
+    fn leave_queue(&mut self) {
+        if let Some(kind) = self.throttle.queued.take() {
+            self.scopes[kind as usize].leave(self.dispatcher);
+        }
+    }
+}

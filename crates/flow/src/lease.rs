@@ -127,6 +127,12 @@ impl Coordinator {
         })
     }
 
+    /// Tokens that no shard has leased, at the last call that was told the time.
+    #[must_use]
+    pub fn tokens(&self) -> i64 {
+        self.bucket.tokens()
+    }
+
     /// Tokens of one lease for a shard; none without a limit or a claimant.
     fn part_of(&self, shard: u32) -> u64 {
         let Some(rate) = self.bucket.rate() else {

@@ -20,20 +20,20 @@
 //!
 //! let mut allowance = limiter.open(now_ns, Terms::default());
 //! let mut budget = Budget::new(1000, Entries(100), Bytes(5 << 20)).with_tokens(&allowance);
+//! let mut candidates = entries.iter().copied();
 //! let mut refused = None;
-//! for (messages, bytes) in entries {
+//! while let Some((messages, bytes)) = candidates.clone().next() {
 //!     match budget.admit(messages, bytes) {
 //!         Ok(()) => allowance.spend(Entries(1), messages, bytes), // and plan or hand over the entry
 //!         Err(Stop::Tokens | Stop::Step) => {
-//!             // For the counters: what would go by every other limit. Goes on over candidates.
-//!             let withheld: &mut Withheld = refused.get_or_insert_default();
-//!             if !allowance.counts() || budget.withhold(messages, bytes).is_err() {
-//!                 break;
-//!             }
-//!             withheld.add(Entries(1), messages, bytes);
+//!             // What would go by every other limit, from the index; only where it will be counted.
+//!             let counts = allowance.counts();
+//!             refused = Some(if counts { budget.withheld(candidates) } else { Withheld::default() });
+//!             break;
 //!         }
 //!         Err(_) => break,
 //!     }
+//!     candidates.next();
 //! }
 //! let closed = limiter.close(now_ns, &allowance, refused);
 //! if closed.again { /* the dispatcher is wanted again, at the back of the run queue */ }
@@ -46,7 +46,8 @@
 //! }
 //! ```
 //!
-//! A dispatcher that ends calls [`Limiter::leave`]. A changed policy calls [`Scope::set`], a lease
+//! A dispatcher that ends, or whose plan waits for reads, calls [`Limiter::leave`]: it would not use
+//! its turns. A changed policy calls [`Scope::set`], a lease
 //! [`crate::Lessee::on_lease`]; then [`Scope::wake`] says who is wanted, and when.
 
 use crate::scope::{Scope, ScopeKind, Unit, Wake};
@@ -279,8 +280,8 @@ impl Limiter<'_> {
         self.scopes.iter().filter_map(|scope| scope.wake())
     }
 
-    /// The dispatcher ends or moves to another shard: it leaves its queue and claims nothing. Its
-    /// counters and the throttled time that lasts stay in [`Throttle`]. [`Limiter::wakes`] afterwards.
+    /// The dispatcher ends, moves to another shard or waits for reads: it leaves its queue and claims
+    /// nothing. Its counters and the throttled time that lasts stay. [`Limiter::wakes`] afterwards.
     pub fn leave(&mut self) {
         self.leave_queue();
         self.throttle.cleared = Scopes::default();

@@ -1,6 +1,6 @@
 //! How many whole entries may go now.
 
-use crate::{Allowance, Average, Bytes, Entries, Messages};
+use crate::{Allowance, Average, Bytes, Entries, Messages, Withheld};
 
 /// What one plan may still take for one consumer. Each entry is admitted while every limit has room
 /// for at least one unit, and is then charged in full: whenever anything may go, at least one whole
@@ -73,18 +73,30 @@ impl Budget {
             return Err(Stop::Permits);
         }
         self.tokens.admits(messages, bytes)?;
-        self.withhold(messages, bytes)?;
+        self.admit_but_for_tokens(messages, bytes)?;
         self.tokens.spend(Entries(1), messages, bytes);
         Ok(())
     }
 
-    /// Charges one entry to every limit but the rate limits: what they keep back is what this admits
-    /// after [`Budget::admit`] said [`Stop::Tokens`] (rule D54).
-    ///
-    /// # Errors
-    /// As [`Budget::admit`].
+    /// What rate limits keep back after [`Budget::admit`] said [`Stop::Tokens`] or [`Stop::Step`]: of
+    /// the refused entry and those behind it as many as every other limit admits (rule D54). With
+    /// several consumers, make this budget of the permits of all that could get an entry.
+    #[must_use]
+    pub fn withheld(mut self, candidates: impl Iterator<Item = (Messages, Bytes)>) -> Withheld {
+        let mut withheld = Withheld::default();
+        for (messages, bytes) in candidates {
+            if self.admit_but_for_tokens(messages, bytes).is_err() {
+                break;
+            }
+            withheld.entries += Entries(1);
+            withheld.messages += messages;
+            withheld.bytes += bytes;
+        }
+        withheld
+    }
+
     #[inline]
-    pub fn withhold(&mut self, messages: Messages, bytes: Bytes) -> Result<(), Stop> {
+    fn admit_but_for_tokens(&mut self, messages: Messages, bytes: Bytes) -> Result<(), Stop> {
         if self.permits <= 0 {
             return Err(Stop::Permits);
         }

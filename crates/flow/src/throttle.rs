@@ -24,22 +24,13 @@ pub struct ThrottleCounts {
     pub withheld_bytes: u64,
 }
 
-/// What a pass would have handed over besides: the candidates after the one that was refused which
-/// every other limit admits, from the index alone. Nothing if another limit refuses that one too.
+/// What a pass would have handed over had there been no rate limits: see [`crate::Budget::withheld`].
+/// Nothing if another limit refuses the same entry, and then nothing is counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Withheld {
     pub(crate) entries: Entries,
     pub(crate) messages: Messages,
     pub(crate) bytes: Bytes,
-}
-
-impl Withheld {
-    /// Adds candidates.
-    pub fn add(&mut self, entries: Entries, messages: Messages, bytes: Bytes) {
-        self.entries += entries;
-        self.messages += messages;
-        self.bytes += bytes;
-    }
 }
 
 /// What limits know of one dispatcher. Lives and moves with its subscription.
@@ -202,9 +193,11 @@ mod tests {
     }
 
     fn one_withheld() -> Withheld {
-        let mut withheld = Withheld::default();
-        withheld.add(Entries(1), Messages(3), Bytes(70));
-        withheld
+        Withheld {
+            entries: Entries(1),
+            messages: Messages(3),
+            bytes: Bytes(70),
+        }
     }
 
     #[test]

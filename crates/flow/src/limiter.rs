@@ -85,8 +85,8 @@ pub struct Terms {
 pub struct Allowance {
     messages: i64,
     bytes: i64,
-    step_messages: u64,
-    step_bytes: u64,
+    /// What is left of the step of this pass; `u64::MAX` without other claimants.
+    step: (u64, u64),
     per_entry: bool,
     /// Whether a refusal before anything is admitted would count as an event.
     first_counts: bool,
@@ -122,8 +122,7 @@ impl Allowance {
     pub const UNLIMITED: Self = Self {
         messages: i64::MAX,
         bytes: i64::MAX,
-        step_messages: u64::MAX,
-        step_bytes: u64::MAX,
+        step: (u64::MAX, u64::MAX),
         per_entry: false,
         first_counts: false,
         buckets: Buckets::NONE,
@@ -140,7 +139,7 @@ impl Allowance {
             return Err(Stop::Tokens);
         }
         let first = self.entries.0 == 0;
-        if !first && (self.charge(1, messages) > self.step_messages || bytes.0 > self.step_bytes) {
+        if !first && (self.charge(1, messages) > self.step.0 || bytes.0 > self.step.1) {
             return Err(Stop::Step);
         }
         Ok(())
@@ -152,8 +151,8 @@ impl Allowance {
         let messages = self.charge(entries.0, messages);
         self.messages = self.messages.saturating_sub_unsigned(messages);
         self.bytes = self.bytes.saturating_sub_unsigned(bytes.0);
-        self.step_messages = self.step_messages.saturating_sub(messages);
-        self.step_bytes = self.step_bytes.saturating_sub(bytes.0);
+        self.step.0 = self.step.0.saturating_sub(messages);
+        self.step.1 = self.step.1.saturating_sub(bytes.0);
         self.entries += entries;
         self.spent_messages += messages;
         self.spent_bytes += bytes.0;
@@ -207,12 +206,16 @@ impl Limiter<'_> {
             allowance.bytes = allowance.bytes.min(scope.bytes.tokens());
             if scope.claimants > u32::from(self.throttle.claimed.contains(kind)) {
                 let (messages, bytes) = scope.step();
-                allowance.step_messages = allowance.step_messages.min(messages);
-                allowance.step_bytes = allowance.step_bytes.min(bytes);
+                allowance.step.0 = allowance.step.0.min(messages);
+                allowance.step.1 = allowance.step.1.min(bytes);
             }
             if !self.is_its_turn(kind) {
                 allowance.messages = allowance.messages.min(0);
             }
+        }
+        if let Some(left) = self.throttle.step_left {
+            allowance.step.0 = allowance.step.0.min(left.0);
+            allowance.step.1 = allowance.step.1.min(left.1);
         }
         if allowance.messages <= 0 || allowance.bytes <= 0 {
             allowance.first_counts = self.throttle.would_count(self.refusing(&allowance));
@@ -246,7 +249,10 @@ impl Limiter<'_> {
         };
         self.throttle
             .note(now_ns, admitted_by, refusing, refused.unwrap_or_default());
-        let again = self.take_place(admitted, refused.is_some(), allowance);
+        if refused.is_none() {
+            self.leave();
+        }
+        let again = refused.is_some() && self.take_place(allowance);
         Closed { reservation, again }
     }
 
@@ -285,6 +291,7 @@ impl Limiter<'_> {
     pub fn leave(&mut self) {
         self.leave_queue();
         self.throttle.cleared = Scopes::default();
+        self.throttle.step_left = None;
         for kind in ScopeKind::ALL {
             if self.throttle.claimed.contains(kind) {
                 self.throttle.claimed.remove(kind);
@@ -333,17 +340,20 @@ impl Limiter<'_> {
 
     /// Moves the dispatcher to the queue of the scope it has to wait for, if any. True if it need
     /// not wait and was only stopped by its step.
-    fn take_place(&mut self, admitted: bool, refused: bool, allowance: &Allowance) -> bool {
-        if !refused {
-            self.leave();
-            return false;
-        }
+    fn take_place(&mut self, allowance: &Allowance) -> bool {
         self.claim();
         let had_turn_at = self.throttle.queued.filter(|&kind| self.is_its_turn(kind));
-        if admitted {
-            // It took its turn, wherever it stood.
+        // A turn that ran out of tokens goes on with the next ones. Else those who come when the
+        // tokens of a lease or an instant end would have less at every round.
+        let tokens_left = self.refusing(allowance).is_empty();
+        let turn_is_over = allowance.entries.0 > 0
+            && (tokens_left || allowance.step.0 == 0 || allowance.step.1 == 0);
+        if turn_is_over {
             self.leave_queue();
             self.throttle.cleared = Scopes::default();
+            self.throttle.step_left = None;
+        } else if allowance.entries.0 > 0 && allowance.step != Allowance::UNLIMITED.step {
+            self.throttle.step_left = Some(allowance.step);
         }
         let place = NEAREST_FIRST.into_iter().find(|&kind| {
             allowance.buckets.limits(kind)
@@ -351,7 +361,7 @@ impl Limiter<'_> {
         });
         if place != self.throttle.queued {
             self.leave_queue();
-            if let Some(kind) = had_turn_at.filter(|_| !admitted) {
+            if let Some(kind) = had_turn_at.filter(|_| !turn_is_over) {
                 self.throttle.cleared.insert(kind);
             }
             if let Some(kind) = place {

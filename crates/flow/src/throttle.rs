@@ -45,6 +45,8 @@ pub struct Throttle {
     pub(crate) queued: Option<ScopeKind>,
     /// Scopes where its turn came while another scope refused: it need not queue there again.
     pub(crate) cleared: Scopes,
+    /// What is left of a step for which there were not enough tokens, in messages and bytes.
+    pub(crate) step_left: Option<(u64, u64)>,
     /// Scopes that count it as a claimant.
     pub(crate) claimed: Scopes,
 }

@@ -140,7 +140,7 @@ fn rate_shared_limiter_race_two_shards_hold_one_limit_within_a_percent_and_burst
         let mut engine = Engine::new(2, 5_000);
         engine.limit(Rate::per_second(1000));
         for world in &mut engine.shards {
-            (0..per_shard).for_each(|_| drop(world.sub(0, NO_LIMIT, (1, 8), 20_000)));
+            world.many_subs(per_shard, NO_LIMIT, 20_000);
         }
         engine.run_until(SECOND);
         let first = messages(&engine.delivered());
@@ -179,8 +179,8 @@ fn rate_shared_limiter_race_two_shards_hold_one_limit_within_a_percent_and_burst
 fn a_shard_with_more_subscriptions_leases_more() {
     let mut engine = Engine::new(2, 5_000);
     engine.limit(Rate::per_second(2000));
-    (0..2).for_each(|_| drop(engine.shards[0].sub(0, NO_LIMIT, (1, 8), 20_000)));
-    (0..8).for_each(|_| drop(engine.shards[1].sub(0, NO_LIMIT, (1, 8), 20_000)));
+    engine.shards[0].many_subs(2, NO_LIMIT, 20_000);
+    engine.shards[1].many_subs(8, NO_LIMIT, 20_000);
     engine.run_until(20 * SECOND);
     let subs = engine.shards.iter().flat_map(|world| &world.subs);
     let shares: Vec<u64> = subs.map(|sub| messages(&sub.delivered)).collect();
@@ -263,7 +263,7 @@ fn with_three_scopes_on_two_shards_the_lowest_wins_and_shares_are_fair() {
         engine.limit(Rate::per_second(broker));
         for world in &mut engine.shards {
             world.topics[0].set(0, message_limit(topic));
-            (0..10).for_each(|_| drop(world.sub(0, message_limit(subscription), (1, 8), 3_000)));
+            world.many_subs(10, message_limit(subscription), 3_000);
         }
         engine.run_until(SECOND);
         let first = messages(&engine.delivered());

@@ -81,6 +81,13 @@ impl World {
         self.subs.len() - 1
     }
 
+    /// So many subscriptions of the first topic, with a backlog of singles.
+    pub(super) fn many_subs(&mut self, count: usize, limits: Limits, entries: usize) {
+        for _ in 0..count {
+            self.sub(0, limits, (1, 8), entries);
+        }
+    }
+
     pub(super) fn limiter(&mut self, index: usize) -> Limiter<'_> {
         let sub = &mut self.subs[index];
         Limiter {

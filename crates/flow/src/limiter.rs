@@ -52,7 +52,7 @@
 
 use crate::scope::{Scope, ScopeKind, Unit, Wake};
 use crate::throttle::{Buckets, Scopes, Throttle, Withheld};
-use crate::{Bytes, Entries, Messages, Stop};
+use crate::{Bytes, Entries, Messages};
 
 /// In this order a dispatcher waits: for its own limit first, so that nobody stands in a queue of
 /// others while it could not go anyway.
@@ -131,22 +131,27 @@ impl Allowance {
         spent_bytes: 0,
     };
 
-    /// Whether the next entry has room: a whole token everywhere, and, after the first entry of the
-    /// pass, what is left of its step (rules D42 and D45).
-    #[inline]
-    pub(crate) fn admits(&self, messages: Messages, bytes: Bytes) -> Result<(), Stop> {
-        if self.messages <= 0 || self.bytes <= 0 {
-            return Err(Stop::Tokens);
+    /// Messages, entries and bytes for which there are tokens: an entry may go while all are above
+    /// zero (rule D42).
+    pub(crate) fn left(&self) -> (i64, i64, i64) {
+        if self.per_entry {
+            (i64::MAX, self.messages, self.bytes)
+        } else {
+            (self.messages, i64::MAX, self.bytes)
         }
-        let first = self.entries.0 == 0;
-        if !first && (self.charge(1, messages) > self.step.0 || bytes.0 > self.step.1) {
-            return Err(Stop::Step);
-        }
-        Ok(())
+    }
+
+    pub(crate) fn is_stepped(&self) -> bool {
+        self.step != Self::UNLIMITED.step
+    }
+
+    /// Whether the next entry is the first of the pass or within its step (rule D45).
+    pub(crate) fn step_admits(&self, messages: Messages, bytes: Bytes) -> bool {
+        let messages = self.charge(1, messages);
+        self.entries.0 == 0 || (messages <= self.step.0 && bytes.0 <= self.step.1)
     }
 
     /// Charges entries that [`crate::Budget::admit`] admitted; `messages` is their P.
-    #[inline]
     pub fn spend(&mut self, entries: Entries, messages: Messages, bytes: Bytes) {
         let messages = self.charge(entries.0, messages);
         self.messages = self.messages.saturating_sub_unsigned(messages);
@@ -352,7 +357,7 @@ impl Limiter<'_> {
             self.leave_queue();
             self.throttle.cleared = Scopes::default();
             self.throttle.step_left = None;
-        } else if allowance.entries.0 > 0 && allowance.step != Allowance::UNLIMITED.step {
+        } else if allowance.entries.0 > 0 && allowance.is_stepped() {
             self.throttle.step_left = Some(allowance.step);
         }
         let place = NEAREST_FIRST.into_iter().find(|&kind| {

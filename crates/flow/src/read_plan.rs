@@ -8,11 +8,28 @@ use crate::{Allowance, Average, Bytes, Entries, Messages, Withheld};
 /// pulsar#6719).
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
+    /// The least of each unit: an entry takes the same from all limits of a unit.
+    least: Least,
+    /// What may be taken is bounded by a step, too.
+    stepped: bool,
+    given: Given,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Least {
+    messages: i64,
+    bytes: i64,
+    entries: i64,
+}
+
+/// Each limit as it was given; what is left of it follows from what was taken of the least.
+#[derive(Clone, Copy, Debug)]
+struct Given {
     permits: i64,
     tokens: Allowance,
     bytes: i64,
     headroom: i64,
-    entries: u64,
+    entries: i64,
 }
 
 /// The limit that refused the next entry, in the order in which they are asked.
@@ -36,30 +53,39 @@ impl Budget {
     /// `permits` in messages as [`crate::Account::available`] gives them, debt included.
     #[must_use]
     pub fn new(permits: i64, entries: Entries, bytes: Bytes) -> Self {
-        Self {
+        Self::of(Given {
             permits,
             tokens: Allowance::UNLIMITED,
             bytes: i64::try_from(bytes.0).unwrap_or(i64::MAX),
             headroom: i64::MAX,
-            entries: entries.0,
-        }
+            entries: i64::try_from(entries.0).unwrap_or(i64::MAX),
+        })
     }
 
     /// The same, within what rate limits leave to the pass.
     #[must_use]
     pub fn with_tokens(self, tokens: &Allowance) -> Self {
-        Self {
-            tokens: *tokens,
-            ..self
-        }
+        let tokens = *tokens;
+        Self::of(Given {
+            tokens,
+            ..self.given
+        })
     }
 
     /// The same, while fewer than `messages` more are unacked (rule D103); zero or less: nothing goes.
     #[must_use]
     pub fn with_headroom(self, messages: i64) -> Self {
-        Self {
+        Self::of(Given {
             headroom: messages,
-            ..self
+            ..self.given
+        })
+    }
+
+    fn of(given: Given) -> Self {
+        Self {
+            least: given.least(),
+            stepped: given.tokens.is_stepped(),
+            given,
         }
     }
 
@@ -69,12 +95,15 @@ impl Budget {
     /// The [`Stop`] reason; nothing is charged then.
     #[inline]
     pub fn admit(&mut self, messages: Messages, bytes: Bytes) -> Result<(), Stop> {
-        if self.permits <= 0 {
-            return Err(Stop::Permits);
+        if self.least.messages <= 0 || self.least.bytes <= 0 || self.least.entries <= 0 {
+            return Err(self.left().first_without_room());
         }
-        self.tokens.admits(messages, bytes)?;
-        self.admit_but_for_tokens(messages, bytes)?;
-        self.tokens.spend(Entries(1), messages, bytes);
+        if self.stepped && !self.left().tokens.step_admits(messages, bytes) {
+            return Err(Stop::Step);
+        }
+        self.least.messages = self.least.messages.saturating_sub_unsigned(messages.0);
+        self.least.bytes = self.least.bytes.saturating_sub_unsigned(bytes.0);
+        self.least.entries -= 1;
         Ok(())
     }
 
@@ -82,10 +111,14 @@ impl Budget {
     /// the refused entry and those behind it as many as every other limit admits (rule D54). With
     /// several consumers, make this budget of the permits of all that could get an entry.
     #[must_use]
-    pub fn withheld(mut self, candidates: impl Iterator<Item = (Messages, Bytes)>) -> Withheld {
+    pub fn withheld(&self, candidates: impl Iterator<Item = (Messages, Bytes)>) -> Withheld {
+        let mut others = Self::of(Given {
+            tokens: Allowance::UNLIMITED,
+            ..self.left()
+        });
         let mut withheld = Withheld::default();
         for (messages, bytes) in candidates {
-            if self.admit_but_for_tokens(messages, bytes).is_err() {
+            if others.admit(messages, bytes).is_err() {
                 break;
             }
             withheld.entries += Entries(1);
@@ -95,37 +128,52 @@ impl Budget {
         withheld
     }
 
-    #[inline]
-    fn admit_but_for_tokens(&mut self, messages: Messages, bytes: Bytes) -> Result<(), Stop> {
+    #[cold]
+    fn left(&self) -> Given {
+        let given = &self.given;
+        let start = given.least();
+        let messages = start.messages.saturating_sub(self.least.messages);
+        let bytes = start.bytes.saturating_sub(self.least.bytes);
+        let entries = start.entries - self.least.entries;
+        let mut tokens = given.tokens;
+        tokens.spend(
+            Entries(entries.unsigned_abs()),
+            Messages(messages.unsigned_abs()),
+            Bytes(bytes.unsigned_abs()),
+        );
+        Given {
+            permits: given.permits.saturating_sub(messages),
+            tokens,
+            bytes: given.bytes.saturating_sub(bytes),
+            headroom: given.headroom.saturating_sub(messages),
+            entries: given.entries - entries,
+        }
+    }
+}
+
+impl Given {
+    fn least(&self) -> Least {
+        let (messages, entries, bytes) = self.tokens.left();
+        Least {
+            messages: self.permits.min(messages).min(self.headroom),
+            bytes: self.bytes.min(bytes),
+            entries: self.entries.min(entries),
+        }
+    }
+
+    fn first_without_room(&self) -> Stop {
+        let (messages, entries, bytes) = self.tokens.left();
         if self.permits <= 0 {
-            return Err(Stop::Permits);
+            Stop::Permits
+        } else if messages.min(entries).min(bytes) <= 0 {
+            Stop::Tokens
+        } else if self.bytes <= 0 {
+            Stop::Bytes
+        } else if self.headroom <= 0 {
+            Stop::Unacked
+        } else {
+            Stop::Entries
         }
-        if self.bytes <= 0 {
-            return Err(Stop::Bytes);
-        }
-        if self.headroom <= 0 {
-            return Err(Stop::Unacked);
-        }
-        if self.entries == 0 {
-            return Err(Stop::Entries);
-        }
-        self.permits = self.permits.saturating_sub_unsigned(messages.0);
-        self.bytes = self.bytes.saturating_sub_unsigned(bytes.0);
-        self.headroom = self.headroom.saturating_sub_unsigned(messages.0);
-        self.entries -= 1;
-        Ok(())
-    }
-
-    /// Entries that a plan may still take.
-    #[must_use]
-    pub fn entries_left(&self) -> Entries {
-        Entries(self.entries)
-    }
-
-    /// Bytes that a plan may still take; 0 once overdrawn.
-    #[must_use]
-    pub fn bytes_left(&self) -> Bytes {
-        Bytes(self.bytes.max(0).unsigned_abs())
     }
 }
 
@@ -196,34 +244,30 @@ mod tests {
 
     #[test]
     fn the_first_limit_without_room_is_named_and_a_refusal_charges_nothing() {
-        let none = Budget::new(0, Entries(0), Bytes(0)).with_headroom(0);
-        let refusal = |mut budget: Budget| budget.admit(Messages(1), Bytes(1)).unwrap_err();
-        assert_eq!(refusal(none), Stop::Permits);
-        assert_eq!(refusal(Budget { permits: 1, ..none }), Stop::Bytes);
-        assert_eq!(
-            refusal(Budget {
-                permits: 1,
-                bytes: 1,
-                ..none
-            }),
-            Stop::Unacked
-        );
-        let all_but_entries = Budget {
-            permits: 1,
-            bytes: 1,
-            headroom: 1,
-            ..none
+        let one = (Messages(1), Bytes(1));
+        let refusal = |permits, bytes, headroom, entries| {
+            let budget =
+                Budget::new(permits, Entries(entries), Bytes(bytes)).with_headroom(headroom);
+            let mut twice = budget;
+            let refused = twice.admit(one.0, one.1).unwrap_err();
+            assert_eq!(twice.least, budget.least);
+            refused
         };
-        assert_eq!(refusal(all_but_entries), Stop::Entries);
-        let mut budget = Budget {
-            entries: 1,
-            ..all_but_entries
-        };
-        assert_eq!(budget.admit(Messages(1), Bytes(1)), Ok(()));
-        assert_eq!(
-            (budget.entries_left(), budget.bytes_left()),
-            (Entries(0), Bytes(0))
-        );
+        assert_eq!(refusal(0, 0, 0, 0), Stop::Permits);
+        assert_eq!(refusal(1, 0, 0, 0), Stop::Bytes);
+        assert_eq!(refusal(1, 1, 0, 0), Stop::Unacked);
+        assert_eq!(refusal(1, 1, 1, 0), Stop::Entries);
+        for (permits, bytes, headroom, entries, stop) in [
+            (3, 9, 9, 9, Stop::Permits),
+            (9, 3, 9, 9, Stop::Bytes),
+            (9, 9, 3, 9, Stop::Unacked),
+            (9, 9, 9, 3, Stop::Entries),
+        ] {
+            let budget = Budget::new(permits, Entries(entries), Bytes(bytes));
+            let mut budget = budget.with_headroom(headroom);
+            (0..3).for_each(|_| assert_eq!(budget.admit(one.0, one.1), Ok(())));
+            assert_eq!(budget.admit(one.0, one.1), Err(stop), "after three");
+        }
     }
 
     /// PERMIT-ZERO-READ, the part without counts: estimate unset, 1 and 1000.

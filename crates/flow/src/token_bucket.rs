@@ -168,6 +168,9 @@ impl TokenBucket {
 
     fn advance(&mut self, now_ns: u64) {
         let Some(rate) = self.rate else { return };
+        if now_ns == self.refilled_ns {
+            return;
+        }
         if now_ns < self.refilled_ns {
             if self.refilled_ns - now_ns > FOLLOWED_STEP_BACK_NS {
                 self.refilled_ns = now_ns;
@@ -194,7 +197,8 @@ impl TokenBucket {
 
 /// Tokens in units of the level: below 2^64 * 2^62.
 fn level_of(tokens: u64, period_ns: u64) -> i128 {
-    i128::from(tokens) * i128::from(period_ns)
+    // Unsigned, because only a signed product of this width needs a check.
+    (u128::from(tokens) * u128::from(period_ns)).cast_signed()
 }
 
 /// A level in units of another period, rounded down by less than one such unit.

@@ -59,6 +59,9 @@ use crate::{Bytes, Entries, Messages};
 const NEAREST_FIRST: [ScopeKind; 3] =
     [ScopeKind::Subscription, ScopeKind::Topic, ScopeKind::Broker];
 
+/// A step, in messages and bytes, that ends no pass.
+const NO_STEP: (u64, u64) = (u64::MAX, u64::MAX);
+
 /// The limits around one dispatcher.
 #[derive(Debug)]
 pub struct Limiter<'a> {
@@ -85,8 +88,8 @@ pub struct Terms {
 pub struct Allowance {
     messages: i64,
     bytes: i64,
-    /// What is left of the step of this pass; `u64::MAX` without other claimants.
-    step: (u64, u64),
+    /// None without other claimants.
+    step: Option<Step>,
     per_entry: bool,
     /// Whether a refusal before anything is admitted would count as an event.
     first_counts: bool,
@@ -94,6 +97,24 @@ pub struct Allowance {
     entries: Entries,
     spent_messages: u64,
     spent_bytes: u64,
+}
+
+/// Tokens by what is to be counted; an entry may go while all are above zero (rule D42).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TokensLeft {
+    pub(crate) messages: i64,
+    /// Where one token is charged per entry.
+    pub(crate) entries: i64,
+    pub(crate) bytes: i64,
+}
+
+/// What is left of the part of a bucket that one pass may take while others want some too.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Step {
+    messages: u64,
+    bytes: u64,
+    per_entry: bool,
+    begun: bool,
 }
 
 /// Tokens held by a plan whose entries are not sent yet. Ends in [`Limiter::settle`]; one that is
@@ -117,12 +138,49 @@ pub struct Closed {
     pub again: bool,
 }
 
+impl TokensLeft {
+    pub(crate) const UNLIMITED: Self = Self {
+        messages: i64::MAX,
+        entries: i64::MAX,
+        bytes: i64::MAX,
+    };
+
+    pub(crate) fn is_spent(&self) -> bool {
+        self.messages <= 0 || self.entries <= 0 || self.bytes <= 0
+    }
+}
+
+impl Step {
+    /// Charges one entry if it is the first of the pass or within the step: at most the larger of
+    /// one entry and the step goes (rule D45).
+    #[inline]
+    pub(crate) fn admit(&mut self, messages: Messages, bytes: Bytes) -> bool {
+        let messages = if self.per_entry { 1 } else { messages.0 };
+        let admits = !self.begun || (messages <= self.messages && bytes.0 <= self.bytes);
+        if admits {
+            self.spend(messages, bytes.0);
+        }
+        admits
+    }
+
+    #[inline]
+    fn spend(&mut self, messages: u64, bytes: u64) {
+        self.begun = true;
+        self.messages = self.messages.saturating_sub(messages);
+        self.bytes = self.bytes.saturating_sub(bytes);
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.messages == 0 || self.bytes == 0
+    }
+}
+
 impl Allowance {
     /// No limit at all.
     pub const UNLIMITED: Self = Self {
         messages: i64::MAX,
         bytes: i64::MAX,
-        step: (u64::MAX, u64::MAX),
+        step: None,
         per_entry: false,
         first_counts: false,
         buckets: Buckets::NONE,
@@ -131,33 +189,18 @@ impl Allowance {
         spent_bytes: 0,
     };
 
-    /// Messages, entries and bytes for which there are tokens: an entry may go while all are above
-    /// zero (rule D42).
-    pub(crate) fn left(&self) -> (i64, i64, i64) {
-        if self.per_entry {
-            (i64::MAX, self.messages, self.bytes)
-        } else {
-            (self.messages, i64::MAX, self.bytes)
-        }
-    }
-
-    pub(crate) fn is_stepped(&self) -> bool {
-        self.step != Self::UNLIMITED.step
-    }
-
-    /// Whether the next entry is the first of the pass or within its step (rule D45).
-    pub(crate) fn step_admits(&self, messages: Messages, bytes: Bytes) -> bool {
-        let messages = self.charge(1, messages);
-        self.entries.0 == 0 || (messages <= self.step.0 && bytes.0 <= self.step.1)
-    }
-
     /// Charges entries that [`crate::Budget::admit`] admitted; `messages` is their P.
     pub fn spend(&mut self, entries: Entries, messages: Messages, bytes: Bytes) {
-        let messages = self.charge(entries.0, messages);
+        let messages = if self.per_entry {
+            entries.0
+        } else {
+            messages.0
+        };
         self.messages = self.messages.saturating_sub_unsigned(messages);
         self.bytes = self.bytes.saturating_sub_unsigned(bytes.0);
-        self.step.0 = self.step.0.saturating_sub(messages);
-        self.step.1 = self.step.1.saturating_sub(bytes.0);
+        if let Some(step) = &mut self.step {
+            step.spend(messages, bytes.0);
+        }
         self.entries += entries;
         self.spent_messages += messages;
         self.spent_bytes += bytes.0;
@@ -169,8 +212,28 @@ impl Allowance {
         self.first_counts || self.entries.0 > 0
     }
 
-    fn charge(&self, entries: u64, messages: Messages) -> u64 {
-        if self.per_entry { entries } else { messages.0 }
+    #[inline]
+    pub(crate) fn left(&self) -> TokensLeft {
+        let unlimited = TokensLeft::UNLIMITED;
+        let bytes = self.bytes;
+        if self.per_entry {
+            TokensLeft {
+                entries: self.messages,
+                bytes,
+                ..unlimited
+            }
+        } else {
+            TokensLeft {
+                messages: self.messages,
+                bytes,
+                ..unlimited
+            }
+        }
+    }
+
+    #[inline]
+    pub(crate) fn step(&self) -> Option<Step> {
+        self.step
     }
 }
 
@@ -196,6 +259,7 @@ impl Limiter<'_> {
         if terms.exempt {
             return allowance;
         }
+        let mut step = NO_STEP;
         for kind in ScopeKind::ALL {
             let scope = &mut *self.scopes[kind as usize];
             if !scope.is_on() {
@@ -211,16 +275,20 @@ impl Limiter<'_> {
             allowance.bytes = allowance.bytes.min(scope.bytes.tokens());
             if scope.claimants > u32::from(self.throttle.claimed.contains(kind)) {
                 let (messages, bytes) = scope.step();
-                allowance.step.0 = allowance.step.0.min(messages);
-                allowance.step.1 = allowance.step.1.min(bytes);
+                step = (step.0.min(messages), step.1.min(bytes));
             }
             if !self.is_its_turn(kind) {
                 allowance.messages = allowance.messages.min(0);
             }
         }
-        if let Some(left) = self.throttle.step_left {
-            allowance.step.0 = allowance.step.0.min(left.0);
-            allowance.step.1 = allowance.step.1.min(left.1);
+        if step != NO_STEP {
+            let left = self.throttle.step_left.unwrap_or(NO_STEP);
+            allowance.step = Some(Step {
+                messages: step.0.min(left.0),
+                bytes: step.1.min(left.1),
+                per_entry: terms.per_entry,
+                begun: false,
+            });
         }
         if allowance.messages <= 0 || allowance.bytes <= 0 {
             allowance.first_counts = self.throttle.would_count(self.refusing(&allowance));
@@ -351,14 +419,14 @@ impl Limiter<'_> {
         // A turn that ran out of tokens goes on with the next ones. Else those who come when the
         // tokens of a lease or an instant end would have less at every round.
         let tokens_left = self.refusing(allowance).is_empty();
-        let turn_is_over = allowance.entries.0 > 0
-            && (tokens_left || allowance.step.0 == 0 || allowance.step.1 == 0);
+        let used_up = allowance.step.is_some_and(|step| step.is_used_up());
+        let turn_is_over = allowance.entries.0 > 0 && (tokens_left || used_up);
         if turn_is_over {
             self.leave_queue();
             self.throttle.cleared = Scopes::default();
             self.throttle.step_left = None;
-        } else if allowance.entries.0 > 0 && allowance.is_stepped() {
-            self.throttle.step_left = Some(allowance.step);
+        } else if let Some(step) = allowance.step.filter(|step| step.begun) {
+            self.throttle.step_left = Some((step.messages, step.bytes));
         }
         let place = NEAREST_FIRST.into_iter().find(|&kind| {
             allowance.buckets.limits(kind)

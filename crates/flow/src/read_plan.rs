@@ -1,5 +1,6 @@
 //! How many whole entries may go now.
 
+use crate::limiter::{Step, TokensLeft};
 use crate::{Allowance, Average, Bytes, Entries, Messages, Withheld};
 
 /// What one plan may still take for one consumer. Each entry is admitted while every limit has room
@@ -10,8 +11,7 @@ use crate::{Allowance, Average, Bytes, Entries, Messages, Withheld};
 pub struct Budget {
     /// The least of each unit: an entry takes the same from all limits of a unit.
     least: Least,
-    /// What may be taken is bounded by a step, too.
-    stepped: bool,
+    step: Option<Step>,
     given: Given,
 }
 
@@ -26,7 +26,7 @@ struct Least {
 #[derive(Clone, Copy, Debug)]
 struct Given {
     permits: i64,
-    tokens: Allowance,
+    tokens: TokensLeft,
     bytes: i64,
     headroom: i64,
     entries: i64,
@@ -51,41 +51,50 @@ pub enum Stop {
 
 impl Budget {
     /// `permits` in messages as [`crate::Account::available`] gives them, debt included.
+    #[inline]
     #[must_use]
     pub fn new(permits: i64, entries: Entries, bytes: Bytes) -> Self {
-        Self::of(Given {
+        let given = Given {
             permits,
-            tokens: Allowance::UNLIMITED,
+            tokens: TokensLeft::UNLIMITED,
             bytes: i64::try_from(bytes.0).unwrap_or(i64::MAX),
             headroom: i64::MAX,
             entries: i64::try_from(entries.0).unwrap_or(i64::MAX),
-        })
+        };
+        Self {
+            least: given.least(),
+            step: None,
+            given,
+        }
     }
 
     /// The same, within what rate limits leave to the pass.
+    #[inline]
     #[must_use]
-    pub fn with_tokens(self, tokens: &Allowance) -> Self {
-        let tokens = *tokens;
-        Self::of(Given {
-            tokens,
+    pub fn with_tokens(self, allowance: &Allowance) -> Self {
+        let given = Given {
+            tokens: allowance.left(),
             ..self.given
-        })
+        };
+        Self {
+            least: given.least(),
+            step: allowance.step(),
+            given,
+        }
     }
 
     /// The same, while fewer than `messages` more are unacked (rule D103); zero or less: nothing goes.
+    #[inline]
     #[must_use]
     pub fn with_headroom(self, messages: i64) -> Self {
-        Self::of(Given {
+        let given = Given {
             headroom: messages,
             ..self.given
-        })
-    }
-
-    fn of(given: Given) -> Self {
+        };
         Self {
             least: given.least(),
-            stepped: given.tokens.is_stepped(),
             given,
+            ..self
         }
     }
 
@@ -96,9 +105,12 @@ impl Budget {
     #[inline]
     pub fn admit(&mut self, messages: Messages, bytes: Bytes) -> Result<(), Stop> {
         if self.least.messages <= 0 || self.least.bytes <= 0 || self.least.entries <= 0 {
-            return Err(self.left().first_without_room());
+            // By value: a reference would keep the plan in memory instead of in registers.
+            return Err(first_without_room(self.given, self.least));
         }
-        if self.stepped && !self.left().tokens.step_admits(messages, bytes) {
+        if let Some(step) = &mut self.step
+            && !step.admit(messages, bytes)
+        {
             return Err(Stop::Step);
         }
         self.least.messages = self.least.messages.saturating_sub_unsigned(messages.0);
@@ -112,10 +124,16 @@ impl Budget {
     /// several consumers, make this budget of the permits of all that could get an entry.
     #[must_use]
     pub fn withheld(&self, candidates: impl Iterator<Item = (Messages, Bytes)>) -> Withheld {
-        let mut others = Self::of(Given {
-            tokens: Allowance::UNLIMITED,
-            ..self.left()
-        });
+        let left = self.given.after(self.least);
+        let given = Given {
+            tokens: TokensLeft::UNLIMITED,
+            ..left
+        };
+        let mut others = Self {
+            least: given.least(),
+            step: None,
+            given,
+        };
         let mut withheld = Withheld::default();
         for (messages, bytes) in candidates {
             if others.admit(messages, bytes).is_err() {
@@ -127,53 +145,51 @@ impl Budget {
         }
         withheld
     }
+}
 
-    #[cold]
-    fn left(&self) -> Given {
-        let given = &self.given;
-        let start = given.least();
-        let messages = start.messages.saturating_sub(self.least.messages);
-        let bytes = start.bytes.saturating_sub(self.least.bytes);
-        let entries = start.entries - self.least.entries;
-        let mut tokens = given.tokens;
-        tokens.spend(
-            Entries(entries.unsigned_abs()),
-            Messages(messages.unsigned_abs()),
-            Bytes(bytes.unsigned_abs()),
-        );
-        Given {
-            permits: given.permits.saturating_sub(messages),
-            tokens,
-            bytes: given.bytes.saturating_sub(bytes),
-            headroom: given.headroom.saturating_sub(messages),
-            entries: given.entries - entries,
+impl Given {
+    #[inline]
+    fn least(&self) -> Least {
+        Least {
+            messages: self.permits.min(self.tokens.messages).min(self.headroom),
+            bytes: self.bytes.min(self.tokens.bytes),
+            entries: self.entries.min(self.tokens.entries),
+        }
+    }
+
+    /// What is left of each when so much is left of the least.
+    fn after(&self, least: Least) -> Self {
+        let start = self.least();
+        let messages = start.messages.saturating_sub(least.messages);
+        let bytes = start.bytes.saturating_sub(least.bytes);
+        let entries = start.entries - least.entries;
+        Self {
+            permits: self.permits.saturating_sub(messages),
+            tokens: TokensLeft {
+                messages: self.tokens.messages.saturating_sub(messages),
+                entries: self.tokens.entries - entries,
+                bytes: self.tokens.bytes.saturating_sub(bytes),
+            },
+            bytes: self.bytes.saturating_sub(bytes),
+            headroom: self.headroom.saturating_sub(messages),
+            entries: self.entries - entries,
         }
     }
 }
 
-impl Given {
-    fn least(&self) -> Least {
-        let (messages, entries, bytes) = self.tokens.left();
-        Least {
-            messages: self.permits.min(messages).min(self.headroom),
-            bytes: self.bytes.min(bytes),
-            entries: self.entries.min(entries),
-        }
-    }
-
-    fn first_without_room(&self) -> Stop {
-        let (messages, entries, bytes) = self.tokens.left();
-        if self.permits <= 0 {
-            Stop::Permits
-        } else if messages.min(entries).min(bytes) <= 0 {
-            Stop::Tokens
-        } else if self.bytes <= 0 {
-            Stop::Bytes
-        } else if self.headroom <= 0 {
-            Stop::Unacked
-        } else {
-            Stop::Entries
-        }
+#[cold]
+fn first_without_room(given: Given, least: Least) -> Stop {
+    let left = given.after(least);
+    if left.permits <= 0 {
+        Stop::Permits
+    } else if left.tokens.is_spent() {
+        Stop::Tokens
+    } else if left.bytes <= 0 {
+        Stop::Bytes
+    } else if left.headroom <= 0 {
+        Stop::Unacked
+    } else {
+        Stop::Entries
     }
 }
 

@@ -1,6 +1,9 @@
 //! What a shard counts and times: one closed table of counters, one HDR histogram per stage of a
 //! message, snapshots that merge, and the Prometheus page.
 //!
+//! What rate limits did to a subscription is counted by the subscription ([`Throttled`]); here it gets
+//! its names.
+//!
 //! A shard owns one [`ShardMetrics`] and writes to it without atomics or locks; a collector gets a
 //! filled set by exchange, merges it and reads it. Recording takes a few nanoseconds and allocates
 //! nothing.
@@ -14,9 +17,11 @@ mod histogram;
 mod snapshot;
 mod stage;
 mod text;
+mod throttled;
 
 pub use counter::{Counter, Counters, Unit};
 pub use histogram::{Histogram, MAX_NS, Summary};
 pub use snapshot::ShardMetrics;
 pub use stage::{STAGES, Stage, StageSet};
 pub use text::{Kind, Page, shard_page};
+pub use throttled::{Field, Throttled, ThrottledRow, throttled_page};

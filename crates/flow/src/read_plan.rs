@@ -9,9 +9,11 @@ use crate::{Allowance, Average, Bytes, Entries, Messages, Withheld};
 /// pulsar#6719).
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
-    /// The least of each unit: an entry takes the same from all limits of a unit.
+    /// The least of each unit: an entry takes the same from all limits of a unit. Nothing within a
+    /// step, where every entry is looked at closely.
     least: Least,
     step: Option<Step>,
+    /// Each limit as it was given, or within a step what is left of it.
     given: Given,
 }
 
@@ -22,7 +24,7 @@ struct Least {
     entries: i64,
 }
 
-/// Each limit as it was given; what is left of it follows from what was taken of the least.
+/// Every limit.
 #[derive(Clone, Copy, Debug)]
 struct Given {
     permits: i64,
@@ -72,30 +74,37 @@ impl Budget {
     #[inline]
     #[must_use]
     pub fn with_tokens(self, allowance: &Allowance) -> Self {
-        let given = Given {
-            tokens: allowance.left(),
-            ..self.given
-        };
-        Self {
-            least: given.least(),
-            step: allowance.step(),
-            given,
-        }
+        let tokens = allowance.left();
+        Self::of(
+            Given {
+                tokens,
+                ..self.given
+            },
+            allowance.step(),
+        )
     }
 
     /// The same, while fewer than `messages` more are unacked (rule D103); zero or less: nothing goes.
     #[inline]
     #[must_use]
     pub fn with_headroom(self, messages: i64) -> Self {
-        let given = Given {
-            headroom: messages,
-            ..self.given
+        Self::of(
+            Given {
+                headroom: messages,
+                ..self.given
+            },
+            self.step,
+        )
+    }
+
+    #[inline]
+    fn of(given: Given, step: Option<Step>) -> Self {
+        let least = if step.is_some() {
+            Least::NOTHING
+        } else {
+            given.least()
         };
-        Self {
-            least: given.least(),
-            given,
-            ..self
-        }
+        Self { least, step, given }
     }
 
     /// Charges one entry, or names the first limit without room.
@@ -104,19 +113,25 @@ impl Budget {
     /// The [`Stop`] reason; nothing is charged then.
     #[inline]
     pub fn admit(&mut self, messages: Messages, bytes: Bytes) -> Result<(), Stop> {
-        if self.least.messages <= 0 || self.least.bytes <= 0 || self.least.entries <= 0 {
+        if self.least.messages <= 0 || self.least.entries <= 0 || self.least.bytes <= 0 {
             // By value: a reference would keep the plan in memory instead of in registers.
-            return Err(first_without_room(self.given, self.least));
+            let Some(step) = self.step else {
+                return Err(refusal(self.given, self.least));
+            };
+            let (given, step) = admit_within(self.given, step, messages, bytes)?;
+            (self.given, self.step) = (given, Some(step));
+            return Ok(());
         }
-        if let Some(step) = &mut self.step
-            && !step.admit(messages, bytes)
-        {
-            return Err(Stop::Step);
-        }
-        self.least.messages = self.least.messages.saturating_sub_unsigned(messages.0);
-        self.least.bytes = self.least.bytes.saturating_sub_unsigned(bytes.0);
-        self.least.entries -= 1;
+        self.least.charge(messages, bytes);
         Ok(())
+    }
+
+    fn left(&self) -> Given {
+        if self.step.is_some() {
+            self.given
+        } else {
+            self.given.after(self.least)
+        }
     }
 
     /// What rate limits keep back after [`Budget::admit`] said [`Stop::Tokens`] or [`Stop::Step`]: of
@@ -124,16 +139,11 @@ impl Budget {
     /// several consumers, make this budget of the permits of all that could get an entry.
     #[must_use]
     pub fn withheld(&self, candidates: impl Iterator<Item = (Messages, Bytes)>) -> Withheld {
-        let left = self.given.after(self.least);
-        let given = Given {
+        let others = Given {
             tokens: TokensLeft::UNLIMITED,
-            ..left
+            ..self.left()
         };
-        let mut others = Self {
-            least: given.least(),
-            step: None,
-            given,
-        };
+        let mut others = Self::of(others, None);
         let mut withheld = Withheld::default();
         for (messages, bytes) in candidates {
             if others.admit(messages, bytes).is_err() {
@@ -144,6 +154,21 @@ impl Budget {
             withheld.bytes += bytes;
         }
         withheld
+    }
+}
+
+impl Least {
+    const NOTHING: Self = Self {
+        messages: 0,
+        bytes: 0,
+        entries: 0,
+    };
+
+    #[inline]
+    fn charge(&mut self, messages: Messages, bytes: Bytes) {
+        self.messages = self.messages.saturating_sub_unsigned(messages.0);
+        self.bytes = self.bytes.saturating_sub_unsigned(bytes.0);
+        self.entries -= 1;
     }
 }
 
@@ -175,22 +200,41 @@ impl Given {
             entries: self.entries - entries,
         }
     }
+
+    fn first_without_room(&self) -> Option<Stop> {
+        Some(match self {
+            _ if self.permits <= 0 => Stop::Permits,
+            _ if self.tokens.is_spent() => Stop::Tokens,
+            _ if self.bytes <= 0 => Stop::Bytes,
+            _ if self.headroom <= 0 => Stop::Unacked,
+            _ if self.entries <= 0 => Stop::Entries,
+            _ => return None,
+        })
+    }
 }
 
 #[cold]
-fn first_without_room(given: Given, least: Least) -> Stop {
-    let left = given.after(least);
-    if left.permits <= 0 {
-        Stop::Permits
-    } else if left.tokens.is_spent() {
-        Stop::Tokens
-    } else if left.bytes <= 0 {
-        Stop::Bytes
-    } else if left.headroom <= 0 {
-        Stop::Unacked
-    } else {
-        Stop::Entries
+fn refusal(given: Given, least: Least) -> Stop {
+    let stop = given.after(least).first_without_room();
+    stop.expect("the least of all limits has no room")
+}
+
+#[cold]
+fn admit_within(
+    given: Given,
+    mut step: Step,
+    messages: Messages,
+    bytes: Bytes,
+) -> Result<(Given, Step), Stop> {
+    if let Some(stop) = given.first_without_room() {
+        return Err(stop);
     }
+    if !step.admit(messages, bytes) {
+        return Err(Stop::Step);
+    }
+    let mut least = given.least();
+    least.charge(messages, bytes);
+    Ok((given.after(least), step))
 }
 
 /// Entries to ask of a store that keeps no counts, for `messages` in hand (the least of permits,

@@ -17,6 +17,7 @@ pub struct Budget {
     given: Given,
 }
 
+/// Each one less than what may go, so that one look at the signs asks all three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Least {
     messages: i64,
@@ -113,7 +114,7 @@ impl Budget {
     /// The [`Stop`] reason; nothing is charged then.
     #[inline]
     pub fn admit(&mut self, messages: Messages, bytes: Bytes) -> Result<(), Stop> {
-        if self.least.messages <= 0 || self.least.entries <= 0 || self.least.bytes <= 0 {
+        if !self.least.has_room() {
             // By value: a reference would keep the plan in memory instead of in registers.
             let Some(step) = self.step else {
                 return Err(refusal(self.given, self.least));
@@ -159,10 +160,15 @@ impl Budget {
 
 impl Least {
     const NOTHING: Self = Self {
-        messages: 0,
-        bytes: 0,
-        entries: 0,
+        messages: -1,
+        bytes: -1,
+        entries: -1,
     };
+
+    #[inline]
+    fn has_room(&self) -> bool {
+        (self.messages | self.bytes | self.entries) >= 0
+    }
 
     #[inline]
     fn charge(&mut self, messages: Messages, bytes: Bytes) {
@@ -175,10 +181,13 @@ impl Least {
 impl Given {
     #[inline]
     fn least(&self) -> Least {
+        let messages = self.permits.min(self.tokens.messages).min(self.headroom);
+        let bytes = self.bytes.min(self.tokens.bytes);
+        let entries = self.entries.min(self.tokens.entries);
         Least {
-            messages: self.permits.min(self.tokens.messages).min(self.headroom),
-            bytes: self.bytes.min(self.tokens.bytes),
-            entries: self.entries.min(self.tokens.entries),
+            messages: messages.saturating_sub(1),
+            bytes: bytes.saturating_sub(1),
+            entries: entries.saturating_sub(1),
         }
     }
 

@@ -113,7 +113,7 @@ impl Throttle {
         }
         for index in (0..6).filter(|&index| events.has(index)) {
             add(&mut self.counts.events[index / 2][index % 2], 1);
-            self.since_ns[index].get_or_insert(now_ns);
+            self.since_ns[index] = Some(now_ns);
         }
         add(&mut self.counts.withheld_messages, withheld.messages.0);
         add(&mut self.counts.withheld_bytes, withheld.bytes.0);

@@ -246,6 +246,141 @@ fn a_dispatcher_that_leaves_makes_room_for_the_next_in_the_queue() {
     );
 }
 
+/// Takes as many singles as may go, at most `most`; says how many, and what refused the next.
+fn pass(world: &mut World, index: usize, most: u64) -> (u64, Option<Stop>) {
+    let now_ns = world.now_ns;
+    let mut limiter = world.limiter(index);
+    limiter.claim();
+    let mut allowance = limiter.open(now_ns, Terms::default());
+    let mut budget = Budget::new(1 << 40, Entries(most), Bytes(1 << 40)).with_tokens(&allowance);
+    let (mut taken, mut stop) = (0, None);
+    while stop.is_none() {
+        match budget.admit(Messages(1), Bytes(8)) {
+            Ok(()) => taken += 1,
+            Err(found) => stop = Some(found),
+        }
+    }
+    allowance.spend(Entries(taken), Messages(taken), Bytes(8 * taken));
+    let refused = matches!(stop, Some(Stop::Tokens | Stop::Step)).then(Withheld::default);
+    let closed = limiter.close(now_ns, &allowance, refused);
+    limiter.settle(
+        now_ns,
+        closed.reservation,
+        Entries(taken),
+        Messages(taken),
+        Bytes(8 * taken),
+    );
+    (taken, stop)
+}
+
+/// Else a dispatcher between two busy scopes would go from one queue to the other for ever.
+#[test]
+fn a_turn_that_another_scope_did_not_let_be_used_is_kept() {
+    let one_by_one = |per_s| Limits {
+        messages: Rate::new(per_s, 1, Some(1)),
+        bytes: None,
+    };
+    let mut world = World::default();
+    world.broker.set(0, one_by_one(1));
+    for _ in 0..2 {
+        world.topic(one_by_one(10));
+    }
+    for topic in [0, 0, 1] {
+        world.sub(topic, NO_LIMIT, (1, 8), 0);
+    }
+    assert_eq!(
+        pass(&mut world, 2, 9),
+        (1, Some(Stop::Tokens)),
+        "the engine's only token"
+    );
+    world.topics[0].messages.debit(1);
+    for index in [0, 1] {
+        assert_eq!(pass(&mut world, index, 9).0, 0);
+        assert!(
+            world.topics[0]
+                .wake()
+                .is_some_and(|wake| wake.dispatcher == 0)
+        );
+    }
+    // The topic has a token, the engine has none: 0 waits for the engine, 1 is first at the topic.
+    world.now_ns = 100 * MILLI;
+    assert_eq!(pass(&mut world, 0, 9).0, 0);
+    assert_eq!(world.topics[0].wake().map(|wake| wake.dispatcher), Some(1));
+    world.limiter(2).leave();
+    assert_eq!(
+        world.broker.wake(),
+        Some(Wake {
+            dispatcher: 0,
+            at_ns: SECOND
+        })
+    );
+    world.now_ns = SECOND;
+    assert_eq!(
+        pass(&mut world, 0, 9).0,
+        1,
+        "it need not queue at the topic again"
+    );
+}
+
+#[test]
+fn a_step_that_ran_out_of_tokens_goes_on_unless_the_dispatcher_leaves() {
+    for leaves in [false, true] {
+        let mut world = World::default();
+        // Steps of 4 tokens.
+        let topic = world.topic(message_limit(1024));
+        for _ in 0..2 {
+            world.sub(topic, NO_LIMIT, (1, 8), 0);
+        }
+        world.topics[topic].messages.debit(1021);
+        world.limiter(1).claim();
+        assert_eq!(pass(&mut world, 0, 9), (3, Some(Stop::Tokens)));
+        if leaves {
+            world.limiter(0).leave();
+        }
+        world.now_ns = SECOND;
+        let expected = if leaves { 4 } else { 1 };
+        assert_eq!(pass(&mut world, 0, 9), (expected, Some(Stop::Step)));
+    }
+}
+
+/// D30: tokens are asked before read bytes, headroom and the read batch.
+#[test]
+fn the_first_limit_without_room_is_the_reason_and_withheld_is_what_the_others_admit() {
+    let mut world = World::default();
+    let topic = world.topic(message_limit(2));
+    world.sub(topic, NO_LIMIT, (1, 8), 0);
+    let allowance = world.limiter(0).open(0, Terms::default());
+    let budget = Budget::new(10, Entries(5), Bytes(1 << 20)).with_tokens(&allowance);
+    let candidates = std::iter::repeat((Messages(1), Bytes(8)));
+    let mut two = budget;
+    assert!((0..2).all(|_| two.admit(Messages(1), Bytes(8)).is_ok()));
+    assert_eq!(two.admit(Messages(1), Bytes(8)), Err(Stop::Tokens));
+    let withheld = two.withheld(candidates.clone());
+    assert_eq!(
+        (withheld.messages, withheld.bytes),
+        (Messages(3), Bytes(24)),
+        "five entries a pass"
+    );
+    assert_eq!(
+        two.with_headroom(1).withheld(candidates.clone()).entries,
+        Entries(1)
+    );
+
+    let spent = Budget::new(10, Entries(2), Bytes(16)).with_tokens(&allowance);
+    let mut spent = spent.with_headroom(2);
+    assert!((0..2).all(|_| spent.admit(Messages(1), Bytes(8)).is_ok()));
+    assert_eq!(
+        spent.admit(Messages(1), Bytes(8)),
+        Err(Stop::Tokens),
+        "all at once"
+    );
+    assert_eq!(
+        spent.withheld(candidates),
+        Withheld::default(),
+        "which counts nothing"
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 

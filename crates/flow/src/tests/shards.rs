@@ -221,6 +221,32 @@ fn a_lease_that_nobody_uses_goes_back_after_a_tenth_of_a_second() {
 }
 
 #[test]
+fn what_a_shard_returns_can_be_leased_again_up_to_the_burst() {
+    let mut coordinator = Coordinator::new(2, LEASE_MS);
+    coordinator.set(0, Rate::new(1000, 1, Some(30)));
+    let ask = |claimants, returned| Ask {
+        claimants,
+        debt: 0,
+        returned,
+    };
+    coordinator.on_ask(0, 0, ask(1, 0));
+    assert_eq!(
+        coordinator.poll(0),
+        Some((
+            0,
+            Lease {
+                tokens: 20,
+                settled: 0
+            }
+        ))
+    );
+    coordinator.on_ask(0, 0, ask(0, 15));
+    assert_eq!(coordinator.tokens(), 25);
+    coordinator.on_ask(0, 0, ask(0, 15));
+    assert_eq!(coordinator.tokens(), 30);
+}
+
+#[test]
 fn a_shared_limit_that_changes_or_goes_leaves_nobody_behind_and_grants_no_burst() {
     let mut engine = Engine::new(2, 5_000);
     engine.limit(Rate::per_second(100));

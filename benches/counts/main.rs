@@ -13,6 +13,7 @@ mod baseline;
 #[path = "../disk.rs"]
 mod disk;
 mod dispatch;
+mod limits;
 mod rings;
 mod storage;
 mod wire;
@@ -22,7 +23,16 @@ mod world;
 use gungraun::prelude::*;
 
 use crate::{
-    dispatch::dispatch_group, rings::ring_group, storage::storage_group, wire::wire_group,
+    dispatch::dispatch_group, limits::limit_group, rings::ring_group, storage::storage_group,
+    wire::wire_group,
 };
 
-main!(library_benchmark_groups = [ring_group, dispatch_group, storage_group, wire_group]);
+main!(
+    library_benchmark_groups = [
+        ring_group,
+        dispatch_group,
+        limit_group,
+        storage_group,
+        wire_group
+    ]
+);

@@ -30,7 +30,7 @@ pub enum LockError {
     },
     /// The lock file could not be made or locked.
     #[error(
-        "lock {}: {source}; it takes write permission, and a file system that has locks",
+        "lock {}: {source}; check the permissions of the directory and its file system",
         path.display()
     )]
     Io {

@@ -3,6 +3,8 @@
 //! Everything is read from the state that dispatch itself goes by, when somebody asks: the path of a
 //! message pays two stores for it, the instants of the last hand-over. Asking changes nothing.
 
+use std::fmt;
+
 use pelton_storage::Position;
 use serde::{Serialize, Serializer};
 
@@ -177,6 +179,112 @@ pub enum CapScope {
     Consumer(String),
     /// That of the subscription.
     Subscription,
+}
+
+impl Explanation {
+    /// The first reason: what stops the subscription as a whole, if it is stopped.
+    #[must_use]
+    pub fn first(&self) -> Option<&Reason> {
+        self.reasons.first()
+    }
+}
+
+/// One line: which subscription, and each reason.
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{} ({:?})", self.topic, self.subscription, self.kind)?;
+        for (reason, sign) in self
+            .reasons
+            .iter()
+            .zip([": "].into_iter().chain(std::iter::repeat("; ")))
+        {
+            write!(f, "{sign}{}", reason.why)?;
+        }
+        Ok(())
+    }
+}
+
+/// What it is and what ends it, without the time.
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::CaughtUp { .. } => f.write_str("everything was handed over"),
+            Why::NoConsumer => f.write_str("no consumer is attached"),
+            Why::NoPermits { consumer, owed, .. } => {
+                write!(
+                    f,
+                    "consumer {consumer} must ask for {owed} more messages to get any"
+                )
+            }
+            Why::UnackedCap {
+                scope,
+                unacked,
+                limit,
+                resume_at,
+            } => {
+                match scope {
+                    CapScope::Consumer(name) => write!(f, "consumer {name} holds")?,
+                    CapScope::Subscription => f.write_str("its consumers hold")?,
+                }
+                write!(
+                    f,
+                    " {unacked} unacked messages of at most {limit}, and goes on at {resume_at}"
+                )
+            }
+            Why::KeyDraining {
+                hash,
+                old_owner,
+                left,
+                ..
+            } => {
+                write!(
+                    f,
+                    "key hash {hash} has moved, and {old_owner} still holds {left} messages of it"
+                )
+            }
+            Why::KeyBlocked {
+                hash,
+                owner,
+                owner_reason,
+                ..
+            } => {
+                write!(
+                    f,
+                    "key hash {hash} waits for its owner {owner} ({owner_reason})"
+                )
+            }
+            Why::KeyLookAheadFull {
+                in_replay, limit, ..
+            } => {
+                write!(
+                    f,
+                    "{in_replay} entries wait for their keys, and at most {limit} may"
+                )
+            }
+            Why::KeyNoOwner { hash } => write!(f, "nobody has asked for key hash {hash}"),
+            Why::FailoverWait {
+                new, old_unacked, ..
+            } => {
+                write!(
+                    f,
+                    "{new} takes over, once the old consumer's {old_unacked} messages are acked"
+                )
+            }
+            Why::AwaitDurable { .. } => f.write_str("the next entry is not durable yet"),
+            Why::AwaitDisk { .. } => f.write_str("the next entry is being read"),
+            Why::ReadMemoryFull => f.write_str("no read buffer is free"),
+            Why::Damaged { entries } => {
+                write!(f, "{entries} entries cannot be read and were passed over")
+            }
+            Why::RedeliveryDelay { entries, .. } => {
+                write!(f, "{entries} nacked entries wait for their delay to pass")
+            }
+            Why::Seeking => f.write_str("a seek is not durable yet"),
+            Why::LogPoisoned { error } => {
+                write!(f, "the log has failed, open the engine again: {error}")
+            }
+        }
+    }
 }
 
 impl Broker {

@@ -14,7 +14,8 @@ use crate::port::{Ports, Request, ShardHandle};
 use crate::stats::{self, EngineStats};
 use crate::topic::{Settings, TopicBuilder, deleted};
 use crate::{
-    Clock, Disk, DiskReport, Durability, HostReport, Idle, OpenError, ShutdownReport, wait,
+    Clock, Disk, DiskReport, Durability, Explanation, HostReport, Idle, OpenError, ShutdownReport,
+    wait,
 };
 
 /// What a segment needs beside the body of one entry that fills it, in bytes, rounded up.
@@ -261,6 +262,26 @@ impl Engine {
             engine_id, waiting, ..
         } = self.settings;
         stats::begin(engine_id, waiting, self.runtime.handles())
+    }
+
+    /// Why subscriptions and consumers get nothing now: each one that is not moving, with the reasons
+    /// and since when. Blocks until all shards have answered. Asking changes nothing, and the path of
+    /// a message pays nothing for it.
+    ///
+    /// # Errors
+    /// [`StatsError`].
+    pub fn explain(&self) -> Result<Vec<Explanation>, StatsError> {
+        self.begin_explain()
+            .wait()
+            .unwrap_or(Err(StatsError::WouldBlock))
+    }
+
+    /// As [`Engine::explain`], to be waited for, awaited or driven.
+    pub fn begin_explain(&self) -> Pending<Result<Vec<Explanation>, StatsError>> {
+        let Settings {
+            engine_id, waiting, ..
+        } = self.settings;
+        stats::begin_explain(engine_id, waiting, self.runtime.handles())
     }
 
     /// What this machine has and lacks for the engine, with the remedy for each thing that is missing.

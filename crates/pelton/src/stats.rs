@@ -2,8 +2,8 @@
 
 use crate::error::StatsError;
 use crate::pending::{Call, Pending};
-use crate::port::{Control, ShardHandle, ShardStats, reply};
-use crate::{Idle, ShardMetrics, SubscriptionStats, TopicStats};
+use crate::port::{Answer, Control, Ports, Reply, Request, ShardHandle, ShardStats, reply};
+use crate::{Explanation, Idle, ShardMetrics, SubscriptionStats, TopicStats};
 
 /// Statistics of all shards, taken one after the other within microseconds.
 #[derive(Debug)]
@@ -44,28 +44,61 @@ impl EngineStats {
     }
 }
 
-/// Asks every shard at once.
+/// Statistics of every shard.
 pub(crate) fn begin(
     engine_id: u64,
     idle: Idle,
     handles: &[ShardHandle],
 ) -> Pending<Result<EngineStats, StatsError>> {
-    let mut calls: Vec<_> = handles
-        .iter()
-        .map(|handle| {
-            let (to, from) = reply();
-            let spare = Box::new(ShardMetrics::new());
-            Call::new(handle.clone(), Control::Stats { spare, reply: to }, from)
-        })
-        .collect();
-    let mut answers: Vec<Option<ShardStats>> = handles.iter().map(|_| None).collect();
+    let call = |handle: &ShardHandle| {
+        let (to, from) = reply();
+        let spare = Box::new(ShardMetrics::new());
+        Call::new(handle.clone(), Control::Stats { spare, reply: to }, from)
+    };
+    let calls = handles.iter().map(call).collect();
+    ask_all(engine_id, idle, calls, |shards| EngineStats { shards })
+}
+
+/// What waits on every shard, and why.
+pub(crate) fn begin_explain(
+    engine_id: u64,
+    idle: Idle,
+    handles: &[ShardHandle],
+) -> Pending<Result<Vec<Explanation>, StatsError>> {
+    let call = |handle: &ShardHandle| {
+        let (to, from) = reply();
+        let control = Control::Request {
+            request: Request::Explain { topic: None },
+            ports: Ports::None,
+            reply: to,
+        };
+        Call::new(handle.clone(), control, from)
+    };
+    let calls = handles.iter().map(call).collect();
+    ask_all(engine_id, idle, calls, |shards: Vec<Answer>| {
+        let explained = shards.into_iter().filter_map(|answer| match answer {
+            Ok(Reply::Explain(all)) => Some(all),
+            _ => None, // a shard refuses no such request
+        });
+        explained.flatten().collect()
+    })
+}
+
+/// Asks every shard at once; `whole` makes one value of their answers, by index.
+fn ask_all<A: Send + 'static, T: 'static>(
+    engine_id: u64,
+    idle: Idle,
+    mut calls: Vec<Call<A>>,
+    whole: fn(Vec<A>) -> T,
+) -> Pending<Result<T, StatsError>> {
+    let mut answers: Vec<Option<A>> = calls.iter().map(|_| None).collect();
     Pending::new(engine_id, idle, move |waker| {
         for (shard, (call, answer)) in calls.iter_mut().zip(&mut answers).enumerate() {
             if answer.is_some() {
                 continue;
             }
             match call.look(waker) {
-                Some(Ok(stats)) => *answer = Some(stats),
+                Some(Ok(given)) => *answer = Some(given),
                 Some(Err(_)) => return Some(Err(StatsError::EngineClosed { shard })),
                 None => {}
             }
@@ -73,8 +106,8 @@ pub(crate) fn begin(
         if answers.iter().any(Option::is_none) {
             return None;
         }
-        Some(Ok(EngineStats {
-            shards: answers.iter_mut().filter_map(Option::take).collect(),
-        }))
+        Some(Ok(whole(
+            answers.iter_mut().filter_map(Option::take).collect(),
+        )))
     })
 }

@@ -10,6 +10,7 @@ mod asynchronous;
 mod driven;
 mod durable;
 mod errors;
+mod explain;
 mod handlers;
 mod messages;
 mod permits;

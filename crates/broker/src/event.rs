@@ -189,6 +189,14 @@ pub enum Event<'a> {
         /// The attachment.
         consumer: ConsumerId,
     },
+    /// The way to a consumer is full, or has room again (rule D79): meanwhile it gets nothing and
+    /// nobody waits for it.
+    Writable {
+        /// The attachment.
+        consumer: ConsumerId,
+        /// Whether there is room.
+        writable: bool,
+    },
     /// The shell carried out a [`DiskOp`].
     Disk(DiskDone),
     /// The shell carried out a [`MetaOp`].

@@ -60,7 +60,9 @@
 //! receives, grants again in halves. With [`SubscribeBuilder::manual_permits`] it grants by hand
 //! ([`Consumer::grant`]). While one permit is left the next entry comes whole; what it overshoots by is
 //! debt that later grants pay first. So `delivered - granted < largest batch`, always, and a slow
-//! consumer delays nobody but itself.
+//! consumer delays nobody but itself. What waits to be received is kept in memory, up to 64 MiB per
+//! shard beside the newest entries; beyond that, who has 16 reads' worth waiting gets more only when it
+//! has received. A [`Delivery`] that is kept keeps its block: 64 KiB, or 256 KiB if it was read from disk.
 //!
 //! # Positions
 //!

@@ -29,6 +29,13 @@ impl Shard {
             };
             self.on_answer(answer, now);
         }
+        if self.broker.log().is_crowded() {
+            let broker = &mut self.broker;
+            self.consumers.hold_back(|consumer| {
+                let writable = false;
+                let _ = broker.handle(Event::Writable { consumer, writable }, now);
+            });
+        }
         self.disk.enter();
         let written = self.watch.metrics.counters.get(Counter::BytesWritten);
         work.written_bytes += written.saturating_sub(written_before);

@@ -333,8 +333,7 @@ impl Log {
             self.events.push_back(LogEvent::DiskFull(false));
         }
         let appends = self.starved_appends
-            && store.gather.held_bytes < self.options.gather_bytes_max / 2
-            && self.pool.lent_bytes() < self.options.lent_bytes_max;
+            && store.gather.held_bytes < self.options.gather_bytes_max / 2;
         // Reads do not wait for appends: behind a full disk only acks of what is read make room, and
         // what is stored in a poisoned log can still be read.
         let reads = self.starved_reads && self.has_read_buffer(now_ns);

@@ -403,6 +403,14 @@ impl Log {
         }
     }
 
+    /// Whether what was handed over and not let go of takes more memory than it should, beside the
+    /// log's own: those who have not looked at what they have are to get no more. Appends go on.
+    #[must_use]
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.pool.lent_bytes() > self.options.lent_bytes_max
+    }
+
     #[inline]
     pub(crate) fn live(&self, slot: TopicSlot) -> Option<&Live> {
         self.topics[slot.0 as usize].live.as_deref()

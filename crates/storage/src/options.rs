@@ -7,7 +7,7 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Memory for entries of durable topics that are kept after their write.
     pub tail_bytes: u64,
-    /// Read buffers of `read_buffer_bytes` each: in flight, cached, or lent.
+    /// Read buffers of `read_buffer_bytes` each, in flight or cached.
     pub read_buffers: u32,
     /// Longest merged read; 256 KiB by `spec/runtime.md` 2.5.
     pub read_buffer_bytes: u32,
@@ -26,7 +26,8 @@ pub struct Options {
     pub spares_max: u32,
     /// Bound on the memory of memory topics' backlog.
     pub memory_backlog_bytes: u64,
-    /// Bound on memory that is trimmed here but still held by a delivery somewhere.
+    /// Memory that the log has let go of and deliveries still hold, from which on it is crowded:
+    /// [`crate::Log::is_crowded`].
     pub lent_bytes_max: u64,
     /// Longest body.
     pub entry_bytes_max: u32,

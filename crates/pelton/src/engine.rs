@@ -12,9 +12,10 @@ use crate::error::{DeleteError, StatsError};
 use crate::pending::{Pending, ask};
 use crate::port::{Ports, Request, ShardHandle};
 use crate::stats::{self, EngineStats};
-use crate::topic::{Settings, TopicBuilder, deleted};
+use crate::topic::{EntryLimit, EntryLimits, Settings, TopicBuilder, deleted};
 use crate::{
-    Clock, Disk, DiskReport, Durability, HostReport, Idle, OpenError, ShutdownReport, wait,
+    Clock, Disk, DiskReport, Durability, HostReport, Idle, MESSAGE_HEADER_BYTES, OpenError,
+    ShutdownReport, wait,
 };
 
 /// What a segment needs beside the body of one entry that fills it, in bytes, rounded up.
@@ -92,13 +93,16 @@ impl Builder {
     }
 
     /// Memory per shard, in bytes, for the backlog of memory topics; 256 MiB by default. When it is
-    /// full their producers wait.
+    /// full their producers wait. At least 64 KiB; an entry needs up to twice its length, and one that
+    /// does not fit in alone is refused.
     pub fn memory_backlog_bytes(mut self, bytes: u64) -> Builder {
         self.options.log.memory_backlog_bytes = bytes;
         self
     }
 
-    /// Longest entry in bytes, framing included; 5 MiB and 16 KiB by default.
+    /// Longest entry in bytes, framing included; 5 MiB and 16 KiB by default. What does not fit
+    /// into a segment ([`Builder::segment_bytes`]), or of a memory topic into its memory
+    /// ([`Builder::memory_backlog_bytes`]), is refused as well.
     pub fn entry_bytes_max(mut self, bytes: u32) -> Builder {
         self.options.log.entry_bytes_max = bytes;
         self
@@ -144,6 +148,12 @@ impl Builder {
             None => Disk::from_env()
                 .map_err(|why| OpenError::Options(format!("environment variable DISK: {why}")))?,
         };
+        let bytes = self.options.log.entry_bytes_max;
+        if bytes as usize <= MESSAGE_HEADER_BYTES {
+            return Err(OpenError::Options(format!(
+                "entry_bytes_max is {bytes}: it must be more than the {MESSAGE_HEADER_BYTES} bytes of framing"
+            )));
+        }
         Ok((self.options, self.waiting))
     }
 }
@@ -156,8 +166,7 @@ impl Builder {
 pub struct Engine {
     runtime: Runtime,
     settings: Settings,
-    /// Longest entry of a durable topic.
-    durable_bytes_max: usize,
+    limits: EntryLimits,
 }
 
 impl Engine {
@@ -177,18 +186,17 @@ impl Engine {
         waiting: Option<Idle>,
     ) -> Engine {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let limits = entry_limits(log);
         let settings = Settings {
             engine_id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             clock: runtime.clock().clone(),
             waiting: waiting.unwrap_or_else(|| wait::default_waiting(runtime.shards())),
-            entry_bytes_max: log.entry_bytes_max as usize,
+            entry_limit: limits.stored,
         };
-        let segment_max = log.segment_bytes.saturating_sub(SEGMENT_OVERHEAD_BYTES);
-        let durable_bytes_max = settings.entry_bytes_max.min(segment_max as usize);
         Engine {
             runtime,
             settings,
-            durable_bytes_max,
+            limits,
         }
     }
 
@@ -207,7 +215,7 @@ impl Engine {
             durability,
             handle,
             self.settings.clone(),
-            self.durable_bytes_max,
+            self.limits,
         )
     }
 
@@ -322,6 +330,23 @@ impl Engine {
 
     fn owner(&self, topic: &str) -> &ShardHandle {
         self.runtime.handle(self.runtime.shard_of(topic))
+    }
+}
+
+/// The smallest of what applies is what is reported.
+fn entry_limits(log: &pelton_shard::broker::storage::Options) -> EntryLimits {
+    let by_option = EntryLimit {
+        bytes: log.entry_bytes_max as usize,
+        option: "entry_bytes_max",
+    };
+    let or = |bytes: usize, option| match bytes < by_option.bytes {
+        true => EntryLimit { bytes, option },
+        false => by_option,
+    };
+    let segment_bytes = log.segment_bytes.saturating_sub(SEGMENT_OVERHEAD_BYTES);
+    EntryLimits {
+        stored: or(segment_bytes as usize, "segment_bytes"),
+        memory: or(log.memory_entry_bytes_max(), "memory_backlog_bytes"),
     }
 }
 

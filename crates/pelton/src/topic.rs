@@ -15,7 +15,21 @@ pub(crate) struct Settings {
     pub(crate) engine_id: u64,
     pub(crate) clock: Clock,
     pub(crate) waiting: Idle,
-    pub(crate) entry_bytes_max: usize,
+    pub(crate) entry_limit: EntryLimit,
+}
+
+/// The longest entry in bytes, framing included, and the option of [`crate::Builder`] that says so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryLimit {
+    pub(crate) bytes: usize,
+    pub(crate) option: &'static str,
+}
+
+/// The longest entries: one must fit into a segment, or into the memory for memory topics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryLimits {
+    pub(crate) stored: EntryLimit,
+    pub(crate) memory: EntryLimit,
 }
 
 /// Makes or opens a topic: [`crate::Engine::topic`].
@@ -26,8 +40,7 @@ pub struct TopicBuilder {
     durability: Durability,
     handle: ShardHandle,
     settings: Settings,
-    /// Longest entry if the topic is durable: it must fit into a segment.
-    durable_bytes_max: usize,
+    limits: EntryLimits,
 }
 
 impl TopicBuilder {
@@ -36,14 +49,14 @@ impl TopicBuilder {
         durability: Durability,
         handle: ShardHandle,
         settings: Settings,
-        durable_bytes_max: usize,
+        limits: EntryLimits,
     ) -> TopicBuilder {
         TopicBuilder {
             name,
             durability,
             handle,
             settings,
-            durable_bytes_max,
+            limits,
         }
     }
 
@@ -75,11 +88,12 @@ impl TopicBuilder {
             durability,
             handle,
             mut settings,
-            durable_bytes_max,
+            limits,
         } = self;
-        if durability.is_stored() {
-            settings.entry_bytes_max = durable_bytes_max;
-        }
+        settings.entry_limit = match durability.is_stored() {
+            true => limits.stored,
+            false => limits.memory,
+        };
         let request = Request::OpenTopic {
             name: name.clone(),
             durability,

@@ -189,7 +189,7 @@ fn check(options: &EngineOptions) -> Result<(), OpenError> {
             return bad(format!("{name} is a power of two from 2 on, not {slots}"));
         }
     }
-    Ok(())
+    options.log.check().or_else(bad)
 }
 
 /// Makes the directory if there is none, takes its lock, and looks at what is in it.

@@ -180,7 +180,7 @@ const CLASS_BITS_MIN: u32 = 9;
 /// Largest class blocks grow to by themselves: 64 KiB. Larger ones are for one large entry.
 pub(crate) const CLASS_GROW_MAX: u8 = 7;
 /// Largest class: 2^(9 + 18) = 128 MiB, more than any entry.
-const CLASSES: usize = 19;
+pub(crate) const CLASSES: usize = 19;
 
 /// The class whose memory holds `bytes`.
 pub(crate) fn class_for(bytes: usize) -> u8 {
@@ -188,7 +188,7 @@ pub(crate) fn class_for(bytes: usize) -> u8 {
     (bits.saturating_sub(CLASS_BITS_MIN) as u8).min(CLASSES as u8 - 1)
 }
 
-fn class_bytes(class: u8) -> usize {
+pub(crate) fn class_bytes(class: u8) -> usize {
     1 << (CLASS_BITS_MIN + u32::from(class))
 }
 

@@ -9,7 +9,6 @@ use crate::log::Log;
 use crate::op::{DiskError, SegmentId};
 use crate::opened::Opened;
 use crate::options::Options;
-use crate::page::PAGE_BYTES;
 use crate::position::LedgerList;
 use crate::scan::ReadAt;
 
@@ -149,7 +148,7 @@ pub enum RecoverError {
     },
     /// The options contradict each other; the text says which.
     #[error("bad options: {0}")]
-    Options(&'static str),
+    Options(String),
 }
 
 impl Log {
@@ -167,43 +166,8 @@ impl Log {
         segments: &[SegmentInfo],
         read: &mut ReadAt<'_>,
     ) -> Result<Recovered, RecoverError> {
-        check_options(&options)?;
+        options.check().map_err(RecoverError::Options)?;
         let (files, end, needed) = Files::open(segments, read, options.accept_loss)?;
         Opened::open(options, files, end, needed)
     }
-}
-
-fn check_options(options: &Options) -> Result<(), RecoverError> {
-    let page = PAGE_BYTES as u64;
-    if options.segment_bytes < 16 * page || options.segment_bytes > u64::from(u32::MAX) {
-        return Err(RecoverError::Options(
-            "segment_bytes must be at least 64 KiB and below 4 GiB",
-        ));
-    }
-    if !options.segment_bytes.is_multiple_of(page)
-        || !u64::from(options.slice_bytes).is_multiple_of(page)
-        || !u64::from(options.block_bytes).is_multiple_of(page)
-        || !u64::from(options.commit_bytes).is_multiple_of(page)
-        || !u64::from(options.read_buffer_bytes).is_multiple_of(page)
-    {
-        return Err(RecoverError::Options(
-            "lengths of segments, blocks, commits, slices and read buffers must be multiples of 4 KiB",
-        ));
-    }
-    let lengths = [
-        options.block_bytes,
-        options.slice_bytes,
-        options.read_buffer_bytes,
-    ];
-    if lengths.contains(&0) || options.read_buffers == 0 {
-        return Err(RecoverError::Options(
-            "blocks, slices and read buffers must not be empty",
-        ));
-    }
-    if options.spares_min < 2 || options.spares_max < options.spares_min {
-        return Err(RecoverError::Options(
-            "spares: 2 <= spares_min <= spares_max",
-        ));
-    }
-    Ok(())
 }

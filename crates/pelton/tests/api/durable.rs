@@ -256,7 +256,12 @@ fn an_entry_fits_into_a_segment_or_is_refused_before_it_is_sent() {
         drop(topic.subscribe("s").open().unwrap());
         let mut producer = topic.producer().open().unwrap();
         let error = producer.send(vec![0; 64 * 1024]).unwrap_err();
-        let SendError::TooLarge { max, .. } = error else {
+        let SendError::TooLarge {
+            max,
+            option: "segment_bytes",
+            ..
+        } = error
+        else {
             panic!("{error}");
         };
         let most = max - MESSAGE_HEADER_BYTES;

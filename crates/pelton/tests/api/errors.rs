@@ -67,7 +67,8 @@ fn a_message_that_is_too_large_is_refused_and_the_next_one_passes() {
         SendError::TooLarge {
             topic: "t".into(),
             bytes: 1_001,
-            max: 1_000
+            max: 1_000,
+            option: "entry_bytes_max",
         }
     );
     check_text(
@@ -94,6 +95,33 @@ fn a_message_that_is_too_large_is_refused_and_the_next_one_passes() {
     producer.flush().unwrap();
     assert_eq!(receive(&mut consumer, 1), [vec![1; 994]]);
     assert_eq!(producer.sent(), 1, "refused entries take no number");
+}
+
+#[test]
+fn an_entry_larger_than_the_memory_of_memory_topics_is_never_answered() {
+    let engine = Engine::in_memory().memory_backlog_bytes(1 << 20);
+    let engine = engine.open().unwrap();
+    let (topic, mut consumer) = subscribed(&engine, "t", "s");
+    let mut producer = topic.producer().open().unwrap();
+    let error = producer.send(vec![0; 2 << 20]).unwrap_err();
+    check_text(&error, &["at most 524288", "Builder::memory_backlog_bytes"]);
+    producer.send(vec![1; 500_000]).unwrap();
+    producer.flush().unwrap();
+    assert_eq!(receive(&mut consumer, 1), [vec![1; 500_000]]);
+}
+
+#[test]
+fn options_that_cannot_work_are_refused_by_name_before_anything_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("data");
+    let open = |builder: pelton::Builder| builder.open().unwrap_err();
+    let error = open(Engine::builder(&dir).segment_bytes(70_000));
+    check_text(&error, &["segment_bytes is 70000", "multiple of 4 KiB"]);
+    let error = open(Engine::in_memory().memory_backlog_bytes(0));
+    check_text(&error, &["memory_backlog_bytes is 0", "at least 64 KiB"]);
+    let error = open(Engine::in_memory().entry_bytes_max(1));
+    check_text(&error, &["entry_bytes_max is 1", "framing"]);
+    assert!(!dir.exists());
 }
 
 #[test]

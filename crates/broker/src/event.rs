@@ -684,6 +684,12 @@ pub struct SubscriptionStats {
     pub jumped_messages: u64,
     /// Messages of a non-persistent topic that no consumer could take.
     pub dropped_messages: u64,
+    /// Entries that could not be read and were passed over, not acked, since the engine was opened
+    /// (rule D6). They stay in its backlog.
+    pub damaged_entries: u64,
+    /// The first of them that was met.
+    #[serde(serialize_with = "ledger_and_entry")]
+    pub first_damaged: Option<Position>,
     /// One per consumer.
     pub consumers: Vec<ConsumerStats>,
 }
@@ -701,4 +707,13 @@ pub struct ConsumerStats {
     pub unacked_messages: u64,
     /// Moving average, 0 before the first delivery.
     pub avg_messages_per_entry: f64,
+}
+
+/// A position as the array `[ledger, entry]`.
+fn ledger_and_entry<S: serde::Serializer>(
+    position: &Option<Position>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let pair = position.map(|position| [position.ledger, position.entry]);
+    serde::Serialize::serialize(&pair, serializer)
 }

@@ -68,6 +68,7 @@ pub(crate) struct Subscription {
     pub(crate) jumped_messages: u64,
     pub(crate) dropped_messages: u64,
     pub(crate) damaged_entries: u64,
+    pub(crate) first_damaged: Option<Position>,
     /// Acked since the last record, behind the floor: (first ordinal, entries).
     pub(crate) new_acks: Vec<(u64, u64)>,
     /// Acked in part since the last record.
@@ -201,6 +202,7 @@ impl Subscription {
             jumped_messages: 0,
             dropped_messages: 0,
             damaged_entries: 0,
+            first_damaged: None,
             new_acks: Vec::new(),
             new_partial: Vec::new(),
             ranges: Vec::new(),

@@ -282,7 +282,8 @@ impl Engine {
         self.runtime.disk_report()
     }
 
-    /// What was decided when it was opened, one line each: spinning, pinning, recovery.
+    /// What was decided when it was opened, one line each: spinning, pinning. What each shard recovered,
+    /// and what went wrong since, damaged entries among it, is in the notes of [`Engine::stats`].
     #[must_use]
     pub fn notes(&self) -> &[String] {
         self.runtime.notes()

@@ -54,6 +54,10 @@
 //! and entries on the way end as [`ReceiptError::Unknown`]. Open the engine again: what had a receipt
 //! is there.
 //!
+//! An entry that cannot be read any more, because the disk has changed it, is passed over: it is not
+//! delivered, not acked, and stays in the backlog. [`SubscriptionStats::damaged_entries`] counts such
+//! entries and the notes of [`Engine::stats`] name the first; no receive fails for it.
+//!
 //! # Permits
 //!
 //! A consumer is sent what it asked for. By default it grants its window (1,000 messages) and, as it

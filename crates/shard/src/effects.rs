@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use pelton_broker::RequestId;
 use pelton_broker::{
-    ConsumerId, Effect, Event, Now, Outcome, Receipts, Refusal, Reply, Request, RequestError, Run,
+    BrokerStats, ConsumerId, Effect, Event, Now, Outcome, Receipts, Refusal, Reply, Request, RequestError,
+    RequestId, Run,
 };
 use pelton_metrics::{Counter, ShardMetrics};
 
@@ -267,6 +267,8 @@ impl Shard {
         counters.add(Counter::RingOverflows, overflows);
         counters.add(Counter::ShortTransfers, short);
         let (control_depth, data_depth) = self.inbox.depths();
+        let mut notes = self.notes.clone();
+        notes.extend(damage_notes(&broker));
         reply.send(ShardStats {
             shard: self.shared.index,
             broker,
@@ -274,9 +276,23 @@ impl Shard {
             long_turns: self.watch.long_turns(),
             control_depth,
             data_depth,
-            notes: self.notes.clone(),
+            notes,
         });
     }
+}
+
+/// What subscriptions were not given because it could not be read: nobody else says so.
+fn damage_notes(broker: &BrokerStats) -> impl Iterator<Item = String> {
+    broker.topics.iter().flat_map(|topic| {
+        topic.subscriptions.iter().filter_map(|sub| {
+            let first = sub.first_damaged?;
+            Some(format!(
+                "topic {:?}: {} entries of subscription {:?} cannot be read and were passed over, the \
+                 first at ledger {}, entry {}; `pelton log verify` says which files are damaged",
+                topic.name, sub.damaged_entries, sub.name, first.ledger, first.entry
+            ))
+        })
+    })
 }
 
 fn no_port(what: &str) -> RequestError {

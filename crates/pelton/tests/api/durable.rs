@@ -248,6 +248,43 @@ fn a_cold_backlog_is_read_from_disk_in_order() {
 }
 
 #[test]
+fn a_damaged_entry_is_skipped_and_nobody_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = small(directory.path()).open().unwrap();
+    let topic = engine.topic("orders").open().unwrap();
+    drop(topic.subscribe("billing").open().unwrap());
+    let mut producer = topic.producer().open().unwrap();
+    for i in 0..200 {
+        producer.send(payload(i)).unwrap();
+    }
+    drop(engine);
+    // The first file holds more than that entry and is sealed.
+    let first = directory.path().join("shard-0/seg-0000000000000001.log");
+    let mut bytes = std::fs::read(&first).unwrap();
+    let body = payload(7);
+    let at = bytes.windows(body.len()).position(|at| at == body).unwrap();
+    bytes[at + 500] ^= 1;
+    std::fs::write(&first, bytes).unwrap();
+
+    let engine = small(directory.path()).open().unwrap();
+    let topic = engine.topic("orders").open().unwrap();
+    let mut consumer = topic.subscribe("billing").open().unwrap();
+    for i in (0..200).filter(|&i| i != 7) {
+        let delivery = consumer.recv_timeout(LONG).unwrap().expect("it is intact");
+        assert_eq!(delivery.payload(), payload(i), "entry {i}");
+        delivery.ack();
+    }
+    consumer.flush_acks().unwrap();
+    let stats = engine.stats().unwrap();
+    let billing = stats.subscription("orders", "billing").unwrap();
+    assert_eq!((billing.damaged_entries, billing.backlog_entries), (1, 1));
+    assert_eq!(billing.first_damaged.unwrap().entry, 7);
+    let said = |note: &String| note.contains("\"billing\"") && note.contains("entry 7");
+    let notes = &stats.shards[0].notes;
+    assert!(notes.iter().any(said), "{notes:?}");
+}
+
+#[test]
 fn an_entry_fits_into_a_segment_or_is_refused_before_it_is_sent() {
     let directory = tempfile::tempdir().unwrap();
     let most = {

@@ -108,8 +108,9 @@ impl Builder {
         self
     }
 
-    /// Opens although segments with live entries are missing: what they held is lost and reported.
-    /// Off by default, when that is an error.
+    /// Opens although segments with live entries are missing, or the end of a log that is known to have
+    /// been there when the engine was last opened or closed: what they held is lost and reported. Off by
+    /// default, when that is an error.
     pub fn accept_loss(mut self, accept: bool) -> Builder {
         self.options.log.accept_loss = accept;
         self
@@ -210,13 +211,7 @@ impl Engine {
         } else {
             Durability::Memory
         };
-        TopicBuilder::new(
-            name,
-            durability,
-            handle,
-            self.settings.clone(),
-            self.limits,
-        )
+        TopicBuilder::new(name, durability, handle, self.settings.clone(), self.limits)
     }
 
     /// Deletes a topic with its subscriptions and entries, and blocks until that is durable. It must

@@ -3,8 +3,8 @@
 use std::sync::atomic::{Ordering, fence};
 
 use pelton_broker::{
-    BrokerStats, ConsumerId, Effect, Event, Now, Outcome, Receipts, Refusal, Reply, Request, RequestError,
-    RequestId, Run,
+    BrokerStats, ConsumerId, Effect, Event, Now, Outcome, Receipts, Refusal, Reply, Request,
+    RequestError, RequestId, Run,
 };
 use pelton_metrics::{Counter, ShardMetrics};
 

@@ -52,6 +52,16 @@ pub enum OpenError {
     /// The metadata cannot be opened or read.
     #[error("open metadata: {0}")]
     Metadata(io::Error),
+    /// The metadata is gone, the entries are there.
+    #[error(
+        "{} is missing or empty, but there are segments of topics that it should name: put it back \
+         from a copy, or give the engine another directory",
+        path.display()
+    )]
+    NoMetadata {
+        /// Where it should be.
+        path: PathBuf,
+    },
     /// A metadata record makes no sense.
     #[error(transparent)]
     Record(#[from] RestoreError),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, ThreadId};
 
+use pelton_broker::storage::Options as LogOptions;
 use pelton_broker::{TOPIC_PREFIX, TopicRecord};
 use pelton_sys::{
     Clock, DirLock, DiskPlan, IoPool, Kv, SpinInput, SpinVerdict, cpus_allowed, pool_threads,
@@ -15,6 +16,7 @@ use pelton_sys::{
 use crate::error::OpenError;
 use crate::mesh::mesh;
 use crate::port::{ShardHandle, Shared};
+use crate::reached;
 use crate::routes::Routes;
 use crate::runtime::{Ends, Runtime, TakeOnce};
 use crate::spawn::{EngineOptions, SHARDS_MAX};
@@ -31,6 +33,8 @@ pub(crate) struct Plan {
     routes: Arc<Routes>,
     /// Metadata of each shard.
     records: Vec<Records>,
+    /// How far the log of each shard is known to have come.
+    reached: Vec<u64>,
     verdict: SpinVerdict,
     clock: Clock,
     shareds: Vec<Arc<Shared>>,
@@ -64,7 +68,11 @@ impl Plan {
             Some(dir) => {
                 let lock = take_dir(dir, options.shards)?;
                 let disk = DiskPlan::decide(options.disk)?;
-                let kv = Kv::open(&dir.join(META_FILE)).map_err(OpenError::Metadata)?;
+                let path = dir.join(META_FILE);
+                if reached::lacks_metadata(dir, options.shards) {
+                    return Err(OpenError::NoMetadata { path });
+                }
+                let kv = Kv::open(&path).map_err(OpenError::Metadata)?;
                 let pairs = kv.load().map_err(OpenError::Metadata)?;
                 let pool = IoPool::new(pool_threads(options.shards))
                     .map_err(|source| OpenError::Start { shard: 0, source })?;
@@ -76,6 +84,7 @@ impl Plan {
                 (resources, Some(disk), pairs)
             }
         };
+        let reached = reached::load(&pairs, options.shards);
         let (routes, records) = split(pairs, options.shards)?;
         let verdict = spin_verdict(&SpinInput {
             shards: options.shards,
@@ -98,6 +107,7 @@ impl Plan {
             disk,
             routes: Arc::new(routes),
             records,
+            reached,
             verdict,
             clock: Clock::new(),
             shareds: Vec::new(),
@@ -131,7 +141,10 @@ impl Plan {
                 records,
                 dir: options.dir.clone(),
                 disk: self.disk.clone(),
-                log: options.log.clone(),
+                log: LogOptions {
+                    reached: self.reached[index],
+                    ..options.log.clone()
+                },
                 idle: options.idle,
                 verdict: self.verdict,
                 cpu: if options.pin {

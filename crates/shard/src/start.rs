@@ -24,6 +24,7 @@ use crate::inbox::Inbox;
 use crate::mesh::{FromPeer, Outbox};
 use crate::plan::{Records, Resources, is_ignored};
 use crate::port::{Data, Shared, Stamped};
+use crate::reached;
 use crate::requests::Requests;
 use crate::routes::Routes;
 use crate::turn::{Shard, Wall};
@@ -71,6 +72,7 @@ pub(crate) fn build(seed: Seed, resources: &Resources) -> Result<Shard, OpenErro
     let (broker, disk) = match (&seed.dir, &seed.disk, &resources.kv, &resources.pool) {
         (Some(dir), Some(plan), Some(kv), Some(pool)) => {
             let dir = shard_dir(dir, index);
+            let reached = seed.log.reached;
             let Recovered {
                 log,
                 cursors,
@@ -78,6 +80,9 @@ pub(crate) fn build(seed: Seed, resources: &Resources) -> Result<Shard, OpenErro
                 ..
             } = recover(&dir, seed.log)?;
             notes.push(format!("shard {index} recovered: {report:?}"));
+            if report.end != reached {
+                reached::store(kv, index, report.end).map_err(OpenError::Metadata)?;
+            }
             let mut disk = Disk::open(plan, pool, &poller.notifier()).map_err(start)?;
             notes.push(format!("shard {index}: {}", disk.report()));
             open_segments(&mut disk, &dir)?;

@@ -328,7 +328,8 @@ impl BlockPool {
     /// Those that were lent may come home to a full house: others were made meanwhile.
     fn keep_read(&mut self, buffer: PageBuf) {
         let is_usual = buffer.capacity() <= self.read_buffer_bytes as usize + PAGE_BYTES;
-        let has_place = self.read_free.len() + (self.read_out as usize) < self.read_buffers as usize;
+        let has_place =
+            self.read_free.len() + (self.read_out as usize) < self.read_buffers as usize;
         if is_usual && has_place {
             self.read_free.push(buffer);
         }

@@ -40,7 +40,10 @@ pub struct Options {
     pub ack_delay_ns: u64,
     /// Identity of a new log; random, from the shell. An existing log keeps its own.
     pub log_id: u128,
-    /// Open although segments with live entries are missing: the loss is reported, not refused.
+    /// Sequence of the block that the log is known to have had on disk, 0 if none is known: an end
+    /// before it is a loss. See [`crate::Log::synced_sequence`].
+    pub reached: u64,
+    /// Open although segments with live entries are missing, or the end: the loss is reported, not refused.
     pub accept_loss: bool,
 }
 
@@ -62,6 +65,7 @@ impl Default for Options {
             entry_bytes_max: (5 << 20) + (16 << 10),
             ack_delay_ns: 100_000_000,
             log_id: 0,
+            reached: 0,
             accept_loss: false,
         }
     }

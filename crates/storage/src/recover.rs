@@ -84,6 +84,10 @@ pub struct RecoverReport {
     pub lost_segments: Vec<SegmentId>,
     /// True if the last stop was orderly.
     pub clean: bool,
+    /// Sequence of the last block, 0 if there is none. What is recovered is on disk, repairs done.
+    pub end: u64,
+    /// Sequence that the log is known to have reached, if that is more and was accepted as lost.
+    pub reached: Option<u64>,
 }
 
 /// Why a log could not be opened. Nothing was changed.
@@ -106,6 +110,18 @@ pub enum RecoverError {
     Missing {
         /// Their numbers.
         segments: Vec<SegmentId>,
+    },
+    /// The log ends before a place that it is known to have reached.
+    #[error(
+        "the log ends at block {found} and was at block {reached} when the engine was last opened or \
+         closed: files were cut or removed since; put them back from a copy, or see what is left \
+         with Builder::accept_loss"
+    )]
+    Short {
+        /// Sequence of its last block, 0 if it has none.
+        found: u64,
+        /// Sequence it had reached.
+        reached: u64,
     },
     /// A file belongs to another log.
     #[error("{segment} belongs to another log ({found:032x}, this is {expected:032x})")]

@@ -1,9 +1,11 @@
 //! Topics on disk: what is there after the engine was opened again.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use pelton::{
     Disk, Durability, Engine, InitialPosition, MESSAGE_HEADER_BYTES, SendError, SubscriptionKind,
+    inspect,
 };
 
 use crate::common::{LONG, eventually, receive, small, stats_of};
@@ -282,6 +284,63 @@ fn a_damaged_entry_is_skipped_and_nobody_says_so() {
     let said = |note: &String| note.contains("\"billing\"") && note.contains("entry 7");
     let notes = &stats.shards[0].notes;
     assert!(notes.iter().any(said), "{notes:?}");
+}
+
+/// One segment with entries nobody has acked, closed in an orderly way; its file.
+fn closed_with_backlog(dir: &Path) -> PathBuf {
+    let engine = Engine::builder(dir).segment_bytes(1 << 20).open().unwrap();
+    let topic = engine.topic("t").open().unwrap();
+    drop(topic.subscribe("s").open().unwrap());
+    let mut producer = topic.producer().open().unwrap();
+    for i in 0..50 {
+        producer.send(payload(i)).unwrap();
+    }
+    assert!(engine.shutdown(LONG).clean);
+    dir.join("shard-0/seg-0000000000000001.log")
+}
+
+#[test]
+fn a_closed_log_that_was_cut_opens_as_if_nothing_were_missing() {
+    type Harm = fn(&Path, &Path);
+    let harms: [Harm; 3] = [
+        |_, segment| {
+            let file = std::fs::File::options().write(true).open(segment).unwrap();
+            file.set_len(20_000).unwrap();
+        },
+        |_, segment| std::fs::remove_file(segment).unwrap(),
+        |dir, _| std::fs::remove_dir_all(dir.join("shard-0")).unwrap(),
+    ];
+    for (i, harm) in harms.into_iter().enumerate() {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        let segment = closed_with_backlog(dir);
+        assert!(inspect::verify(dir).unwrap().is_sound(), "harm {i}");
+        harm(dir, &segment);
+        let report = inspect::verify(dir).unwrap();
+        assert!(!report.is_sound(), "harm {i}: {report:?}");
+        let error = Engine::builder(dir).open().unwrap_err().to_string();
+        assert!(error.contains("files were cut or removed"), "{i}: {error}");
+        drop(Engine::builder(dir).accept_loss(true).open().unwrap());
+        drop(Engine::builder(dir).open().expect("the loss was accepted"));
+        assert!(inspect::verify(dir).unwrap().is_sound(), "harm {i}");
+    }
+}
+
+#[test]
+fn segments_without_metadata_open_as_an_empty_engine() {
+    for is_removed in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        closed_with_backlog(dir);
+        let metadata = dir.join("meta.redb");
+        match is_removed {
+            true => std::fs::remove_file(&metadata).unwrap(),
+            false => std::fs::write(&metadata, []).unwrap(),
+        }
+        assert!(!inspect::verify(dir).unwrap().is_sound());
+        let error = Engine::builder(dir).open().unwrap_err().to_string();
+        assert!(error.contains("meta.redb is missing or empty"), "{error}");
+    }
 }
 
 #[test]

@@ -79,6 +79,12 @@ fn text(report: &DirReport) -> String {
     for shard in &report.shards {
         shard_lines(&mut out, shard);
     }
+    if report.metadata_missing {
+        let _ = writeln!(
+            out,
+            "{RED}MISSING{PLAIN}: meta.redb, which names the topics: without it an open is refused"
+        );
+    }
     let _ = match report.is_sound() {
         true => writeln!(
             out,
@@ -129,6 +135,14 @@ fn shard_lines(out: &mut String, shard: &ShardLog) {
             out,
             "  the next open has {} repairs to do",
             shard.repairs.len()
+        );
+    }
+    if let Some(reached) = found.reached {
+        let _ = writeln!(
+            out,
+            "  {RED}MISSING{PLAIN}: its end, or all of it: the log ends at block {} and had reached \
+             block {reached}",
+            found.end
         );
     }
     for segment in &found.lost_segments {

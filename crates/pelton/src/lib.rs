@@ -3,14 +3,14 @@
 //! server, no async runtime, no daemon.
 //!
 //! ```
-//! use pelton::{Engine, InitialPosition, Message};
+//! use pelton::{Engine, Message};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::in_memory().open()?; // Engine::builder("data") keeps everything on disk
 //! let orders = engine.topic("orders").open()?;
 //!
-//! // Subscribe first: a topic without subscriptions keeps nothing.
-//! let mut consumer = orders.subscribe("billing").initial(InitialPosition::Earliest).open()?;
+//! // Subscribe first: a topic without subscriptions keeps nothing, and a new one starts at the end.
+//! let mut consumer = orders.subscribe("billing").open()?;
 //! let mut producer = orders.producer().name("shop").open()?;
 //!
 //! let receipt = producer.send("order 1")?;
@@ -159,5 +159,6 @@ pub use pelton_shard::metrics::{self, ShardMetrics};
 pub use pelton_shard::port::{CloseReason, ShardStats, Verdict};
 pub use pelton_shard::{
     Clock, DiskChoice as Disk, DiskReport, Fact, FactVerdict, HostReport, Idle, LongTurn,
-    OpenError, ShardReport, ShutdownReport, TurnWork, Work, host_report, inspect, limits,
+    OpenError, SHARDS_MAX, ShardReport, ShutdownReport, TurnWork, Work, host_report, inspect,
+    limits,
 };

@@ -30,8 +30,8 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
         rate: bench.rate,
         shards: bench.shards,
         durability: bench.durability.map(Into::into),
-        message_bytes: bench.size,
-        batch: bench.batch,
+        message_bytes: bench.size.map(whole),
+        batch: bench.batch.map(whole),
         dir: bench.dir.clone(),
         disk: bench.disk.map(Into::into),
     };
@@ -41,8 +41,11 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
         .into_iter()
         .flatten()
         .try_for_each(|path| check_output(path, bench.input.as_deref()))?;
+    if let (Some(path), false) = (&bench.hgrm, options.scenario.has_latency()) {
+        return Err(no_latency(path, options.scenario.name()));
+    }
     let report = measured(&options)?;
-    print(&report.table());
+    print(&report.table())?;
     if let Some(path) = &bench.json {
         write(path, &report.json())?;
     }
@@ -52,7 +55,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
     if let Some(path) = &bench.hgrm {
         match report.main_latency() {
             Some((_, histogram)) => write(path, &pelton_load::hgrm(histogram))?,
-            None => return Err(no_latency(path, &report)),
+            None => return Err(no_latency(path, report.scenario)),
         }
     }
     // An interrupted run has not checked what it was asked to.
@@ -134,12 +137,16 @@ fn write(path: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-fn no_latency(path: &Path, report: &Report) -> Failure {
-    Failure::Error(format!(
-        "writing {} failed: scenario {} has no latency; leave --hgrm out",
-        path.display(),
-        report.scenario
+fn no_latency(path: &Path, scenario: &str) -> Failure {
+    Failure::Usage(format!(
+        "writing {} would fail: scenario {scenario} has no latency; leave --hgrm out",
+        path.display()
     ))
+}
+
+/// What was typed as a size: one that does not fit is as good as the largest.
+fn whole(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 #[cfg(test)]

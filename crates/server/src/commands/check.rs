@@ -48,7 +48,7 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
         ),
         (n, _) => writeln!(out, "\nMissing: {n} of these lines matter to an engine."),
     };
-    print(&out);
+    print(&out)?;
     match failed {
         0 => Ok(()),
         _ => Err(Failure::Told),

@@ -60,9 +60,9 @@ pub struct Comparison {
     pub against: &'static str,
     /// Unit of both.
     pub figure: Figure,
-    /// Median of the engine's rounds.
+    /// Median of the engine's rounds that count.
     pub product: f64,
-    /// Median of the raw rounds.
+    /// Median of the raw rounds that count.
     pub raw: f64,
     /// Median of the ratios of the rounds that count.
     pub ratio: f64,
@@ -93,32 +93,23 @@ impl Comparison {
             .filter(|round| round.product > 0.0 && round.raw > 0.0)
             .collect();
         let raw = median(usable.iter().map(|round| round.raw))?;
-        let product = median(usable.iter().map(|round| round.product))?;
-        let quiet: Vec<f64> = usable
-            .iter()
-            .filter(|round| (round.raw - raw).abs() <= SPREAD_MAX * raw)
-            .filter(|round| round.others <= OTHERS_MAX)
-            .map(|round| round.product / round.raw)
-            .collect();
-        // With an even number of rounds the median lies between two that may both be far off.
-        let ratios = if quiet.is_empty() {
-            usable
-                .iter()
-                .map(|round| round.product / round.raw)
-                .collect()
-        } else {
-            quiet.clone()
+        let is_quiet = |round: &&Round| {
+            (round.raw - raw).abs() <= SPREAD_MAX * raw && round.others <= OTHERS_MAX
         };
-        let ratio = median(ratios.iter().copied())?;
-        let high = ratios.iter().copied().fold(f64::MIN, f64::max);
-        let low = ratios.iter().copied().fold(f64::MAX, f64::min);
+        let quiet: Vec<Round> = usable.iter().filter(is_quiet).copied().collect();
+        // With an even number of rounds the median lies between two that may both be far off.
+        let counted = if quiet.is_empty() { &usable } else { &quiet };
+        let ratios = || counted.iter().map(|round| round.product / round.raw);
+        let ratio = median(ratios())?;
+        let high = ratios().fold(f64::MIN, f64::max);
+        let low = ratios().fold(f64::MAX, f64::min);
         Some(Comparison {
             name,
             what,
             against,
             figure,
-            product,
-            raw,
+            product: median(counted.iter().map(|round| round.product))?,
+            raw: median(counted.iter().map(|round| round.raw))?,
             ratio,
             rounds: usable.len(),
             void: usable.len() - quiet.len(),
@@ -130,9 +121,11 @@ impl Comparison {
     /// The line of the report.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let rounds = match self.rounds {
+        // The quotient of the two medians shown is another number.
+        let rounds = match self.rounds - self.void {
             1 => "one round".to_owned(),
-            n => format!("median of {n} rounds"),
+            0 => format!("median of the ratios of {} disturbed rounds", self.rounds),
+            n => format!("median of the ratios of {n} rounds"),
         };
         format!(
             "{} {} = {} {} ({}; {rounds}, {})",

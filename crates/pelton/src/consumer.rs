@@ -352,7 +352,7 @@ impl Consumer {
     }
 
     /// Flushes acks, then detaches. What it received and did not ack is delivered again, to others or
-    /// to the next consumer; deliveries still held by it may no longer be acked.
+    /// to the next consumer; an ack or nack of a delivery that is still held counts until another has it.
     ///
     /// Dropping a consumer does the same without waiting for the acks.
     ///

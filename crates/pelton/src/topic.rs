@@ -63,7 +63,8 @@ impl TopicBuilder {
     /// When a receipt is given: [`Durability::Synced`] (after fdatasync; the default with a
     /// directory), `Written` (after the write), `Memory` (never on disk; the default without one) or
     /// `NonPersistent` (kept nowhere: an entry goes at once to the consumers that can take it, and its
-    /// receipt has [`crate::Position::NOWHERE`]). A topic keeps the durability it was made with.
+    /// receipt has [`crate::Position::NOWHERE`]). A topic keeps the durability it was made with:
+    /// each open asks for the same.
     pub fn durability(mut self, durability: Durability) -> TopicBuilder {
         self.durability = durability;
         self

@@ -29,7 +29,7 @@ pub enum OpenError {
     Lock(#[from] LockError),
     /// Something in the directory is not the engine's.
     #[error(
-        "{} is not a file of this engine: move it away, or give the engine a directory of its own",
+        "{} is not a file of this engine: is this the right directory? An engine needs one of its own",
         path.display()
     )]
     Foreign {

@@ -268,7 +268,7 @@ mod tests {
         fs::write(dir.path().join("notes.txt"), []).unwrap();
         let error = list_segments(dir.path()).unwrap_err().to_string();
         assert!(
-            error.contains("notes.txt") && error.contains("move it away"),
+            error.contains("notes.txt") && error.contains("the right directory"),
             "{error}"
         );
     }

@@ -217,6 +217,18 @@ mod tests {
     }
 
     #[test]
+    fn the_figures_beside_a_ratio_are_of_the_rounds_that_made_it() {
+        let shown = compare(&[(50.0, 10.0), (50.0, 10.0), (9_000.0, 90.0)]);
+        assert_eq!((shown.void, shown.rounds), (1, 3));
+        let line = shown.sentence();
+        assert!(line.starts_with("rate 50.0 msg/s = 5.00 x "), "{line}");
+        assert!(
+            line.contains("(10.0 msg/s; median of the ratios of 2 rounds"),
+            "{line}"
+        );
+    }
+
+    #[test]
     fn noise_is_said_and_more_than_half_void_is_no_judgement() {
         let varied = compare(&[(10.0, 10.0), (14.0, 10.0), (10.0, 10.0)]);
         assert!(varied.noise().unwrap().contains("varied by 40 %"));

@@ -238,6 +238,10 @@ impl Options {
                 ),
                 "name one that exists with --dir DIR",
             ),
+            () if scenario == Scenario::Rtt && self.shards > 1 => refuse(
+                not_here("--shards"),
+                "leave it out: one message in flight is on one shard",
+            ),
             () if !(1..=64).contains(&self.shards) => refuse(
                 format!("{} shards cannot be had", self.shards),
                 "give --shards 1 to 64",
@@ -330,6 +334,7 @@ mod tests {
         assert!(
             refused(|o| (o.batch, o.message_bytes) = (Some(1_000), Some(5_000))).contains("4 MiB")
         );
+        assert!(refused(|o| (o.scenario, o.shards) = (Scenario::Rtt, 2)).contains("--shards has"));
         assert!(refused(|o| o.shards = 0).contains("--shards 1"));
         assert!(refused(|o| o.dir = Some("/nowhere/at/all".into())).contains("--dir DIR"));
         let memory = Some(Durability::Memory);

@@ -45,6 +45,16 @@ pub fn count(count: u64) -> String {
     out
 }
 
+/// How many times: `1,000`, `1.25`, `2.0e-4`; never 0 for something.
+#[must_use]
+pub fn factor(factor: f64) -> String {
+    match factor {
+        ..0.1 => format!("{factor:.1e}"),
+        ..9.995 => format!("{factor:.2}"),
+        _ => count(factor.round() as u64),
+    }
+}
+
 /// So many of something whose plural has an s: `1 file`, `1,200 files`.
 #[must_use]
 pub fn many(number: u64, what: &str) -> String {
@@ -128,6 +138,10 @@ mod tests {
         assert_eq!(bytes(1.25e9), "1.25 GB");
         assert_eq!(bytes(12.0), "12.0 B");
         assert_eq!(count(0), "0");
+        assert_eq!(
+            (factor(0.0002), factor(1_000.0)),
+            ("2.0e-4".into(), "1,000".into())
+        );
         assert_eq!(count(1_234_567), "1,234,567");
         assert_eq!(
             (many(1, "file"), many(1_200, "file")),

@@ -99,7 +99,7 @@ pub(crate) struct Bench {
     #[arg(long, value_enum)]
     pub(crate) disk: Option<Disk>,
 
-    /// Writes all figures as one JSON object
+    /// Writes all figures as one JSON object; - is standard output, in place of the table
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 

@@ -1,4 +1,8 @@
 //! The binary as a user runs it: exit codes, output, files.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests wait for processes of their own"
+)]
 
 use std::{
     path::PathBuf,
@@ -123,12 +127,27 @@ fn an_interrupt_while_replay_waits_for_its_next_line_is_not_heard() {
 }
 
 #[test]
+fn json_to_standard_output_makes_a_file_of_a_strange_name() {
+    let dir = scratch("stdout");
+    let args = ["bench", "rtt", "--duration", "0.1", "--json", "-"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pelton"));
+    let out = command.args(args).current_dir(&dir).output();
+    let out = out.expect("the binary is built with its tests");
+    let error = text(&out.stderr);
+    let value: serde_json::Value = serde_json::from_slice(&out.stdout).expect(&error);
+    assert_eq!(value["schema"], 1);
+    let left = std::fs::read_dir(&dir).expect("ours").count();
+    assert_eq!(left, 0, "no file is made");
+    std::fs::remove_dir_all(&dir).expect("ours");
+}
+
+#[test]
 fn output_that_could_not_be_written_ends_with_0() {
     for args in [&["check", "--no-probe"][..], &["log", "verify"]] {
         let dir = scratch("full");
         let data = dir.join("data");
         drop(pelton::Engine::builder(&data).open().expect("an engine"));
-        let full = std::fs::File::options().write(true).open("/dev/full");
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
         let mut command = Command::new(env!("CARGO_BIN_EXE_pelton"));
         command.args(args).stdout(full.expect("Linux has it"));
         if args[0] == "log" {
@@ -154,6 +173,7 @@ fn what_cannot_be_done_ends_with_1_and_one_line() {
         &["log", "verify", &empty],
         &["log", "dump", &empty],
         &["check", "--dir", "/nonexistent"],
+        &["check", "--dir", "/proc"],
     ] {
         let out = pelton(args);
         let error = text(&out.stderr);

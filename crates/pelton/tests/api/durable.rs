@@ -304,7 +304,10 @@ fn a_closed_log_that_was_cut_opens_as_if_nothing_were_missing() {
     type Harm = fn(&Path, &Path);
     let harms: [Harm; 3] = [
         |_, segment| {
-            let file = std::fs::File::options().write(true).open(segment).unwrap();
+            let file = std::fs::OpenOptions::new()
+                .write(true)
+                .open(segment)
+                .unwrap();
             file.set_len(20_000).unwrap();
         },
         |_, segment| std::fs::remove_file(segment).unwrap(),

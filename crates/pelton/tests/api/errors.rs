@@ -7,7 +7,7 @@ use pelton::{
     SendError, SubscribeError, SubscriptionKind, TopicError, TrySendError,
 };
 
-use crate::common::{LONG, memory, receive, small, subscribed};
+use crate::common::{LONG, memory, receive, shared, small, subscribed};
 
 /// One line, with what was tried and what to do; and the words given here.
 fn check_text(error: &dyn Error, words: &[&str]) {
@@ -202,8 +202,22 @@ fn a_topic_keeps_the_durability_it_was_made_with() {
             asked: Durability::Synced,
         };
         assert_eq!(error, expected);
-        check_text(&error, &["\"t\"", "Written", "Synced", "delete it first"]);
+        let remedy = "durability(Durability::Written)";
+        check_text(&error, &["\"t\"", remedy, "Synced", "delete it first"]);
     }
+}
+
+#[test]
+fn a_second_consumer_of_an_exclusive_subscription_is_not_told_of_shared() {
+    let engine = memory();
+    let (topic, first) = subscribed(&engine, "t", "s");
+    let error = topic.subscribe("s").open().unwrap_err();
+    check_text(&error, &["Exclusive", "kind(SubscriptionKind::Shared)"]);
+    drop(first);
+    let (_, shared) = shared(&engine, "t", "s");
+    let error = topic.subscribe("s").open().unwrap_err();
+    check_text(&error, &["are Shared", "kind(SubscriptionKind::Shared)"]);
+    drop(shared);
 }
 
 #[test]
@@ -400,7 +414,7 @@ fn foreign_files_are_neither_touched_nor_taken_for_data() {
         }
         Err(error) => {
             assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
-            check_text(&error, &["move"]);
+            check_text(&error, &["the right directory"]);
         }
     }
     for path in &foreign {

@@ -35,19 +35,33 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
         dir: bench.dir.clone(),
         disk: bench.disk.map(Into::into),
     };
+    let only_json = "only --json can go to standard output; name a file";
+    if [&bench.hgrm, &bench.html]
+        .into_iter()
+        .flatten()
+        .any(|path| is_stdout(path))
+    {
+        return Err(Failure::Usage(only_json.to_owned()));
+    }
     let outputs = [&bench.json, &bench.hgrm, &bench.html];
     // Before the run: nobody wants to learn of a typing error after it.
     outputs
         .into_iter()
         .flatten()
+        .filter(|path| !is_stdout(path))
         .try_for_each(|path| check_output(path, bench.input.as_deref()))?;
     if let (Some(path), false) = (&bench.hgrm, options.scenario.has_latency()) {
         return Err(no_latency(path, options.scenario.name()));
     }
     let report = measured(&options)?;
-    print(&report.table())?;
-    if let Some(path) = &bench.json {
-        write(path, &report.json())?;
+    match bench.json.as_deref() {
+        // For a program that reads it: nothing else goes there.
+        Some(path) if is_stdout(path) => print(&report.json())?,
+        Some(path) => {
+            print(&report.table())?;
+            write(path, &report.json())?;
+        }
+        None => print(&report.table())?,
     }
     if let Some(path) = &bench.html {
         write(path, &report.html())?;
@@ -126,6 +140,10 @@ fn check_output(path: &Path, input: Option<&Path>) -> Result<(), Failure> {
         }
         Err(error) => refuse(&error.to_string()),
     }
+}
+
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Failure> {

@@ -211,10 +211,15 @@ impl Names {
         let number = COPIES.fetch_add(1, Ordering::Relaxed);
         let name = format!("pelton-inspect-{}-{number}.redb", std::process::id());
         let copy = std::env::temp_dir().join(name);
-        let pairs = fs::copy(&from, &copy)
-            .and_then(|_| Kv::open(&copy))
+        // Bytes alone: a copy of a file that is read only would be so too.
+        let pairs = fs::read(&from)
+            .and_then(|bytes| fs::write(&copy, bytes))
+            .and_then(|()| Kv::open(&copy))
             .and_then(|kv| kv.load())
-            .map_err(OpenError::Metadata);
+            .map_err(|error| {
+                let text = format!("{} (a copy of {})", error, from.display());
+                OpenError::Metadata(io::Error::new(error.kind(), text))
+            });
         let _ = fs::remove_file(&copy);
         let pairs = pairs?;
         let mut names = Names {

@@ -50,6 +50,7 @@ fn options() -> Options {
         entry_bytes_max: 32 << 10,
         ack_delay_ns: 1_000,
         log_id: 0x0123_4567_89AB_CDEF,
+        reached: 0,
         accept_loss: false,
     }
 }

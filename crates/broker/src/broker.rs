@@ -148,6 +148,7 @@ impl Broker {
             Event::Release { consumer, position } => self.release(consumer, position),
             Event::NackAll { consumer } => self.nack_all(consumer),
             Event::Granted { consumer } => self.granted(consumer),
+            Event::Writable { consumer, writable } => self.set_writable(consumer, writable),
             Event::Request { id, request } => self.request(id, request),
             Event::Disk(done) => {
                 self.log.on_done(done);

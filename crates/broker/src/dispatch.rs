@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pelton_flow::{Budget, Bytes, Entries, Messages};
-use pelton_storage::{Block, Fetch, Log, Place};
+use pelton_storage::{Block, Fetch, Log, Place, Position};
 
 use crate::ack_set::AckSet;
 use crate::broker::SubIndex;
@@ -136,7 +136,8 @@ impl Pass {
         else {
             return match log.locate(sub.slot, candidate.ordinal) {
                 Place::Failed | Place::Gone => {
-                    sub.pass_over(candidate, self.now_ns);
+                    let position = log.position(sub.slot, candidate.ordinal);
+                    sub.pass_over(candidate, position, self.now_ns);
                     Offered::Skipped
                 }
                 Place::Reading => Offered::Awaited,
@@ -284,11 +285,12 @@ impl Subscription {
     }
 
     /// A damaged entry is counted and passed over, never acked, at no cost (rule D6).
-    fn pass_over(&mut self, candidate: Candidate, now_ns: u64) {
+    fn pass_over(&mut self, candidate: Candidate, position: Option<Position>, now_ns: u64) {
         if self.damaged_entries == 0 {
             self.damaged_ns = now_ns;
         }
         self.damaged_entries += 1;
+        self.first_damaged = self.first_damaged.or(position);
         self.window.set(candidate.ordinal, State::Damaged, 0);
         match candidate.state {
             State::Replay => self.replay.remove(candidate.ordinal),

@@ -190,6 +190,14 @@ pub enum Event<'a> {
         /// The attachment.
         consumer: ConsumerId,
     },
+    /// The way to a consumer is full, or has room again (rule D79): meanwhile it gets nothing and
+    /// nobody waits for it.
+    Writable {
+        /// The attachment.
+        consumer: ConsumerId,
+        /// Whether there is room.
+        writable: bool,
+    },
     /// The shell carried out a [`DiskOp`].
     Disk(DiskDone),
     /// The shell carried out a [`MetaOp`].
@@ -684,6 +692,12 @@ pub struct SubscriptionStats {
     pub jumped_messages: u64,
     /// Messages of a non-persistent topic that no consumer could take.
     pub dropped_messages: u64,
+    /// Entries that could not be read and were passed over, not acked, since the engine was opened
+    /// (rule D6). They stay in its backlog.
+    pub damaged_entries: u64,
+    /// The first of them that was met.
+    #[serde(serialize_with = "ledger_and_entry")]
+    pub first_damaged: Option<Position>,
     /// One per consumer.
     pub consumers: Vec<ConsumerStats>,
 }
@@ -701,4 +715,13 @@ pub struct ConsumerStats {
     pub unacked_messages: u64,
     /// Moving average, 0 before the first delivery.
     pub avg_messages_per_entry: f64,
+}
+
+/// A position as the array `[ledger, entry]`.
+fn ledger_and_entry<S: serde::Serializer>(
+    position: &Option<Position>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    let pair = position.map(|position| [position.ledger, position.entry]);
+    serde::Serialize::serialize(&pair, serializer)
 }

@@ -48,6 +48,8 @@ impl Broker {
             seeking: sub.seeks > 0,
             jumped_messages: sub.jumped_messages,
             dropped_messages: sub.dropped_messages,
+            damaged_entries: sub.damaged_entries,
+            first_damaged: sub.first_damaged,
             consumers: sub
                 .consumers
                 .iter()

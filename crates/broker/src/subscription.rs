@@ -79,6 +79,7 @@ pub(crate) struct Subscription {
     pub(crate) damaged_entries: u64,
     /// Since when there is any.
     pub(crate) damaged_ns: u64,
+    pub(crate) first_damaged: Option<Position>,
     /// Acked since the last record, behind the floor: (first ordinal, entries).
     pub(crate) new_acks: Vec<(u64, u64)>,
     /// Acked in part since the last record.
@@ -105,6 +106,8 @@ pub(crate) struct Consumer {
     pub(crate) parked: bool,
     /// At its unacked cap.
     pub(crate) blocked: bool,
+    /// There is room on the way to it.
+    writable: bool,
     /// It was told that nothing more comes.
     pub(crate) at_end: bool,
     pub(crate) unacked: u64,
@@ -132,6 +135,7 @@ impl Consumer {
             offered: false,
             parked: false,
             blocked: false,
+            writable: true,
             at_end: false,
             unacked: 0,
             average: Average::default(),
@@ -146,6 +150,7 @@ impl Consumer {
         self.account = account;
         self.parked = false;
         self.blocked = false;
+        self.writable = true;
         self.at_end = false;
         self.unacked = 0;
         self.average = Average::default();
@@ -166,7 +171,7 @@ impl Consumer {
 
     /// Whether it may get an entry now. One without permits is parked: its next grant is an event.
     pub(crate) fn may_go(&mut self) -> bool {
-        if self.blocked {
+        if self.blocked || !self.writable {
             return false;
         }
         if self.account.available() > 0 || !self.account.park() {
@@ -220,6 +225,7 @@ impl Subscription {
             dropped_messages: 0,
             damaged_entries: 0,
             damaged_ns: 0,
+            first_damaged: None,
             new_acks: Vec::new(),
             new_partial: Vec::new(),
             ranges: Vec::new(),
@@ -454,6 +460,20 @@ impl Broker {
             return;
         };
         if std::mem::take(&mut consumer.parked) {
+            let index = consumer.sub;
+            self.offer(index, id.slot);
+        }
+    }
+
+    pub(crate) fn set_writable(&mut self, id: ConsumerId, writable: bool) {
+        if self.consumer(id).is_none() {
+            return;
+        }
+        let Some(consumer) = self.consumers[id.slot as usize].as_mut() else {
+            return;
+        };
+        consumer.writable = writable;
+        if writable {
             let index = consumer.sub;
             self.offer(index, id.slot);
         }

@@ -448,8 +448,16 @@ pub(crate) fn part_of(
     client.seen.flush();
     let mut part = Part::new(name, durability_name(shape.durability));
     part.seconds = seconds;
-    part.achieved_per_s = client.seen.messages as f64 / seconds;
-    part.bytes_per_s = client.seen.bytes as f64 / seconds;
+    // Stopped before anything was measured: no rate is better than an infinite one.
+    let per_s = |count: u64| {
+        if seconds > 0.0 {
+            count as f64 / seconds
+        } else {
+            0.0
+        }
+    };
+    part.achieved_per_s = per_s(client.seen.messages);
+    part.bytes_per_s = per_s(client.seen.bytes);
     part.end_to_end.merge(&client.seen.end_to_end);
     part.publish_receipt.merge(&client.publish_receipt);
     part.lag.merge(&client.lag);

@@ -60,9 +60,9 @@ pub struct Comparison {
     pub against: &'static str,
     /// Unit of both.
     pub figure: Figure,
-    /// Median of the engine's rounds.
+    /// Median of the engine's rounds that count.
     pub product: f64,
-    /// Median of the raw rounds.
+    /// Median of the raw rounds that count.
     pub raw: f64,
     /// Median of the ratios of the rounds that count.
     pub ratio: f64,
@@ -93,32 +93,23 @@ impl Comparison {
             .filter(|round| round.product > 0.0 && round.raw > 0.0)
             .collect();
         let raw = median(usable.iter().map(|round| round.raw))?;
-        let product = median(usable.iter().map(|round| round.product))?;
-        let quiet: Vec<f64> = usable
-            .iter()
-            .filter(|round| (round.raw - raw).abs() <= SPREAD_MAX * raw)
-            .filter(|round| round.others <= OTHERS_MAX)
-            .map(|round| round.product / round.raw)
-            .collect();
-        // With an even number of rounds the median lies between two that may both be far off.
-        let ratios = if quiet.is_empty() {
-            usable
-                .iter()
-                .map(|round| round.product / round.raw)
-                .collect()
-        } else {
-            quiet.clone()
+        let is_quiet = |round: &&Round| {
+            (round.raw - raw).abs() <= SPREAD_MAX * raw && round.others <= OTHERS_MAX
         };
-        let ratio = median(ratios.iter().copied())?;
-        let high = ratios.iter().copied().fold(f64::MIN, f64::max);
-        let low = ratios.iter().copied().fold(f64::MAX, f64::min);
+        let quiet: Vec<Round> = usable.iter().filter(is_quiet).copied().collect();
+        // With an even number of rounds the median lies between two that may both be far off.
+        let counted = if quiet.is_empty() { &usable } else { &quiet };
+        let ratios = || counted.iter().map(|round| round.product / round.raw);
+        let ratio = median(ratios())?;
+        let high = ratios().fold(f64::MIN, f64::max);
+        let low = ratios().fold(f64::MAX, f64::min);
         Some(Comparison {
             name,
             what,
             against,
             figure,
-            product,
-            raw,
+            product: median(counted.iter().map(|round| round.product))?,
+            raw: median(counted.iter().map(|round| round.raw))?,
             ratio,
             rounds: usable.len(),
             void: usable.len() - quiet.len(),
@@ -130,9 +121,11 @@ impl Comparison {
     /// The line of the report.
     #[must_use]
     pub fn sentence(&self) -> String {
-        let rounds = match self.rounds {
+        // The quotient of the two medians shown is another number.
+        let rounds = match self.rounds - self.void {
             1 => "one round".to_owned(),
-            n => format!("median of {n} rounds"),
+            0 => format!("median of the ratios of {} disturbed rounds", self.rounds),
+            n => format!("median of the ratios of {n} rounds"),
         };
         format!(
             "{} {} = {} {} ({}; {rounds}, {})",
@@ -221,6 +214,18 @@ mod tests {
         assert_eq!((disturbed.void, disturbed.rounds), (1, 4));
         assert!((disturbed.ratio - 1.0).abs() < 1e-9);
         assert_eq!(disturbed.noise(), None);
+    }
+
+    #[test]
+    fn the_figures_beside_a_ratio_are_of_the_rounds_that_made_it() {
+        let shown = compare(&[(50.0, 10.0), (50.0, 10.0), (9_000.0, 90.0)]);
+        assert_eq!((shown.void, shown.rounds), (1, 3));
+        let line = shown.sentence();
+        assert!(line.starts_with("rate 50.0 msg/s = 5.00 x "), "{line}");
+        assert!(
+            line.contains("(10.0 msg/s; median of the ratios of 2 rounds"),
+            "{line}"
+        );
     }
 
     #[test]

@@ -36,6 +36,9 @@ const PER_CLOCK_READ: usize = 16;
 /// never pays for one.
 const SPIN_NS: u64 = 30_000;
 
+/// A park is no longer than this: nobody wakes it for a run that is to end early.
+const STOP_LOOK_NS: u64 = 50_000_000;
+
 /// Before a due send the thread wakes up this much early and spins: a timer is late by as much.
 const EARLY_NS: u64 = 120_000;
 
@@ -430,7 +433,7 @@ impl Client {
         {
             return Ok(());
         }
-        self.waker.park(ns);
+        self.waker.park(ns.min(STOP_LOOK_NS));
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! The named loads, what each takes and what it starts from.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use pelton::Durability;
 
@@ -85,6 +85,12 @@ impl Scenario {
             Scenario::Replay => "the lines of a file (--input), at the pace of their time_ms",
             Scenario::IdleTopics => "100,000 idle topics: memory and open time of each",
         }
+    }
+
+    /// True if its report has a latency.
+    #[must_use]
+    pub fn has_latency(self) -> bool {
+        !matches!(self, Scenario::Backlog | Scenario::IdleTopics)
     }
 
     /// True if it can be given a rate.
@@ -225,6 +231,17 @@ impl Options {
             () if self.rate == Some(0) => {
                 refuse("a rate of 0 never sends".into(), "give --rate 1 or more")
             }
+            () if self.dir.as_deref().is_some_and(|dir| !dir.is_dir()) => refuse(
+                format!(
+                    "{} is no directory",
+                    self.dir.as_deref().unwrap_or(Path::new("")).display()
+                ),
+                "name one that exists with --dir DIR",
+            ),
+            () if scenario == Scenario::Rtt && self.shards > 1 => refuse(
+                not_here("--shards"),
+                "leave it out: one message in flight is on one shard",
+            ),
             () if !(1..=64).contains(&self.shards) => refuse(
                 format!("{} shards cannot be had", self.shards),
                 "give --shards 1 to 64",
@@ -317,7 +334,9 @@ mod tests {
         assert!(
             refused(|o| (o.batch, o.message_bytes) = (Some(1_000), Some(5_000))).contains("4 MiB")
         );
+        assert!(refused(|o| (o.scenario, o.shards) = (Scenario::Rtt, 2)).contains("--shards has"));
         assert!(refused(|o| o.shards = 0).contains("--shards 1"));
+        assert!(refused(|o| o.dir = Some("/nowhere/at/all".into())).contains("--dir DIR"));
         let memory = Some(Durability::Memory);
         assert!(
             refused(|o| (o.scenario, o.durability) = (Scenario::Synced, memory)).contains("disk")

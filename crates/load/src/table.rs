@@ -168,7 +168,10 @@ pub(crate) fn rate_text(part: &Part) -> String {
 fn cpu_line(out: &mut String, part: &Part) {
     let mut known = Vec::new();
     if let Some(ns) = part.cpu.shard_busy_ns_per_message {
-        known.push(format!("shard busy {ns:.0} ns per message"));
+        known.push(format!(
+            "shard busy {} per message",
+            units::duration(ns as u64)
+        ));
     }
     if let Some(wakeups) = part.cpu.wakeups {
         known.push(format!("{} wake-ups", units::count(wakeups)));

@@ -45,6 +45,30 @@ pub fn count(count: u64) -> String {
     out
 }
 
+/// How many times: `1,000`, `1.25`, `2.0e-4`; never 0 for something.
+#[must_use]
+pub fn factor(factor: f64) -> String {
+    match factor {
+        ..0.1 => format!("{factor:.1e}"),
+        ..9.995 => format!("{factor:.2}"),
+        _ => count(factor.round() as u64),
+    }
+}
+
+/// So many of something whose plural has an s: `1 file`, `1,200 files`.
+#[must_use]
+pub fn many(number: u64, what: &str) -> String {
+    let s = if number == 1 { "" } else { "s" };
+    format!("{} {what}{s}", count(number))
+}
+
+/// So many entries: `1 entry`, `1,200 entries`.
+#[must_use]
+pub fn entries(number: u64) -> String {
+    let what = if number == 1 { "entry" } else { "entries" };
+    format!("{} {what}", count(number))
+}
+
 /// A ratio of two like things: `1.25 x`.
 #[must_use]
 pub fn ratio(ratio: f64) -> String {
@@ -114,7 +138,19 @@ mod tests {
         assert_eq!(bytes(1.25e9), "1.25 GB");
         assert_eq!(bytes(12.0), "12.0 B");
         assert_eq!(count(0), "0");
+        assert_eq!(
+            (factor(0.0002), factor(1_000.0)),
+            ("2.0e-4".into(), "1,000".into())
+        );
         assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(
+            (many(1, "file"), many(1_200, "file")),
+            ("1 file".into(), "1,200 files".into())
+        );
+        assert_eq!(
+            (entries(0), entries(1)),
+            ("0 entries".into(), "1 entry".into())
+        );
         assert_eq!(ratio(1.254), "1.25 x");
         assert_eq!(percent(0, 7), "0 %");
         assert_eq!(percent(1, 10_000), "less than 0.1 %");

@@ -21,7 +21,7 @@ pub struct WorkDir {
 }
 
 impl WorkDir {
-    /// Makes one in `parent`, or in the current directory: a system's temporary directory is often
+    /// Makes one in `parent`, which exists, or in the current directory: a system's temporary directory is often
     /// kept in memory, where a sync costs nothing and says nothing.
     ///
     /// # Errors
@@ -32,7 +32,6 @@ impl WorkDir {
             path: parent.to_owned(),
             why,
         };
-        fs::create_dir_all(parent).map_err(failed)?;
         let parent = fs::canonicalize(parent).map_err(failed)?;
         remove_leftovers(&parent);
         static SERIAL: AtomicU32 = AtomicU32::new(0);

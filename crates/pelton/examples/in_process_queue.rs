@@ -6,7 +6,7 @@
 use std::error::Error;
 use std::time::Duration;
 
-use pelton::{Engine, InitialPosition, SubscriptionKind};
+use pelton::{Engine, SubscriptionKind};
 
 const JOBS: u32 = 10_000;
 
@@ -24,7 +24,7 @@ fn main() -> Result<(), Failed> {
             .subscribe("workers")
             .kind(SubscriptionKind::Shared)
             .name(name);
-        workers.push(subscribe.initial(InitialPosition::Earliest).open()?);
+        workers.push(subscribe.open()?);
     }
 
     let producer_topic = jobs.clone();

@@ -352,7 +352,7 @@ impl Consumer {
     }
 
     /// Flushes acks, then detaches. What it received and did not ack is delivered again, to others or
-    /// to the next consumer; deliveries still held by it may no longer be acked.
+    /// to the next consumer; an ack or nack of a delivery that is still held counts until another has it.
     ///
     /// Dropping a consumer does the same without waiting for the acks.
     ///
@@ -462,12 +462,24 @@ impl Consumer {
             self.come_to_reset();
         }
         while self.current.is_none() {
-            match self.ring.pop()? {
+            let arrival = self.ring.pop();
+            if self.signal.is_held_back() {
+                self.ask_for_more();
+            }
+            match arrival? {
                 Arrival::Run(run) => self.current = Some(run),
                 Arrival::Reset { becomes, granter } => self.begin_again(becomes, granter),
             }
         }
         self.current.as_ref().map(|run| (run, run.first_slot))
+    }
+
+    /// Its shard waits until it has taken most of what was handed over.
+    #[cold]
+    fn ask_for_more(&mut self) {
+        if self.signal.take_held_back(self.ring.len()) {
+            self.source.handle.granted(self.source.id.slot);
+        }
     }
 
     /// Drops what came before the marks that are on their way.

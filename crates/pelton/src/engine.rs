@@ -12,10 +12,10 @@ use crate::error::{DeleteError, StatsError};
 use crate::pending::{Pending, ask};
 use crate::port::{Ports, Request, ShardHandle};
 use crate::stats::{self, EngineStats};
-use crate::topic::{Settings, TopicBuilder, deleted};
+use crate::topic::{EntryLimit, EntryLimits, Settings, TopicBuilder, deleted};
 use crate::{
-    Clock, Disk, DiskReport, Durability, Explanation, HostReport, Idle, OpenError, ShutdownReport,
-    wait,
+    Clock, Disk, DiskReport, Durability, Explanation, HostReport, Idle, MESSAGE_HEADER_BYTES,
+    OpenError, ShutdownReport, wait,
 };
 
 /// What a segment needs beside the body of one entry that fills it, in bytes, rounded up.
@@ -93,20 +93,24 @@ impl Builder {
     }
 
     /// Memory per shard, in bytes, for the backlog of memory topics; 256 MiB by default. When it is
-    /// full their producers wait.
+    /// full their producers wait. At least 64 KiB; an entry needs up to twice its length, and one that
+    /// does not fit in alone is refused.
     pub fn memory_backlog_bytes(mut self, bytes: u64) -> Builder {
         self.options.log.memory_backlog_bytes = bytes;
         self
     }
 
-    /// Longest entry in bytes, framing included; 5 MiB and 16 KiB by default.
+    /// Longest entry in bytes, framing included; 5 MiB and 16 KiB by default. What does not fit
+    /// into a segment ([`Builder::segment_bytes`]), or of a memory topic into its memory
+    /// ([`Builder::memory_backlog_bytes`]), is refused as well.
     pub fn entry_bytes_max(mut self, bytes: u32) -> Builder {
         self.options.log.entry_bytes_max = bytes;
         self
     }
 
-    /// Opens although segments with live entries are missing: what they held is lost and reported.
-    /// Off by default, when that is an error.
+    /// Opens although segments with live entries are missing, or the end of a log that is known to have
+    /// been there when the engine was last opened or closed: what they held is lost and reported. Off by
+    /// default, when that is an error.
     pub fn accept_loss(mut self, accept: bool) -> Builder {
         self.options.log.accept_loss = accept;
         self
@@ -146,6 +150,12 @@ impl Builder {
             None => Disk::from_env()
                 .map_err(|why| OpenError::Options(format!("environment variable DISK: {why}")))?,
         };
+        let bytes = self.options.log.entry_bytes_max;
+        if bytes as usize <= MESSAGE_HEADER_BYTES {
+            return Err(OpenError::Options(format!(
+                "entry_bytes_max is {bytes}: it must be more than the {MESSAGE_HEADER_BYTES} bytes of framing"
+            )));
+        }
         Ok((self.options, self.waiting))
     }
 }
@@ -158,8 +168,7 @@ impl Builder {
 pub struct Engine {
     runtime: Runtime,
     settings: Settings,
-    /// Longest entry of a durable topic.
-    durable_bytes_max: usize,
+    limits: EntryLimits,
 }
 
 impl Engine {
@@ -179,19 +188,18 @@ impl Engine {
         waiting: Option<Idle>,
     ) -> Engine {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let limits = entry_limits(log);
         let settings = Settings {
             engine_id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             clock: runtime.clock(),
             waiting: waiting.unwrap_or_else(|| wait::default_waiting(runtime.shards())),
-            entry_bytes_max: log.entry_bytes_max as usize,
             dir: runtime.dir().unwrap_or(Path::new("")).into(),
+            entry_limit: limits.stored,
         };
-        let segment_max = log.segment_bytes.saturating_sub(SEGMENT_OVERHEAD_BYTES);
-        let durable_bytes_max = settings.entry_bytes_max.min(segment_max as usize);
         Engine {
             runtime,
             settings,
-            durable_bytes_max,
+            limits,
         }
     }
 
@@ -205,13 +213,7 @@ impl Engine {
         } else {
             Durability::Memory
         };
-        TopicBuilder::new(
-            name,
-            durability,
-            handle,
-            self.settings.clone(),
-            self.durable_bytes_max,
-        )
+        TopicBuilder::new(name, durability, handle, self.settings.clone(), self.limits)
     }
 
     /// Deletes a topic with its subscriptions and entries, and blocks until that is durable. It must
@@ -297,7 +299,8 @@ impl Engine {
         self.runtime.disk_report()
     }
 
-    /// What was decided when it was opened, one line each: spinning, pinning, recovery.
+    /// What was decided when it was opened, one line each: spinning, pinning. What each shard recovered,
+    /// and what went wrong since, damaged entries among it, is in the notes of [`Engine::stats`].
     #[must_use]
     pub fn notes(&self) -> &[String] {
         self.runtime.notes()
@@ -345,6 +348,23 @@ impl Engine {
 
     fn owner(&self, topic: &str) -> &ShardHandle {
         self.runtime.handle(self.runtime.shard_of(topic))
+    }
+}
+
+/// The smallest of what applies is what is reported.
+fn entry_limits(log: &pelton_shard::broker::storage::Options) -> EntryLimits {
+    let by_option = EntryLimit {
+        bytes: log.entry_bytes_max as usize,
+        option: "entry_bytes_max",
+    };
+    let or = |bytes: usize, option| match bytes < by_option.bytes {
+        true => EntryLimit { bytes, option },
+        false => by_option,
+    };
+    let segment_bytes = log.segment_bytes.saturating_sub(SEGMENT_OVERHEAD_BYTES);
+    EntryLimits {
+        stored: or(segment_bytes as usize, "segment_bytes"),
+        memory: or(log.memory_entry_bytes_max(), "memory_backlog_bytes"),
     }
 }
 

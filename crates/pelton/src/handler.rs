@@ -151,7 +151,10 @@ impl Forwarder {
     }
 
     fn frame(&mut self, message: &Message<'_>) -> Result<(), ForwardError> {
-        let (bytes, max) = (message.framed_bytes(), self.topic.settings.entry_bytes_max);
+        let (bytes, max) = (
+            message.framed_bytes(),
+            self.topic.settings.entry_limit.bytes,
+        );
         if bytes > max || message.key.is_some_and(|key| key.len() > KEY_BYTES_MAX) {
             return Err(ForwardError::TooLarge {
                 topic: self.topic.name.to_string(),

@@ -3,14 +3,14 @@
 //! server, no async runtime, no daemon.
 //!
 //! ```
-//! use pelton::{Engine, InitialPosition, Message};
+//! use pelton::{Engine, Message};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let engine = Engine::in_memory().open()?; // Engine::builder("data") keeps everything on disk
 //! let orders = engine.topic("orders").open()?;
 //!
-//! // Subscribe first: a topic without subscriptions keeps nothing.
-//! let mut consumer = orders.subscribe("billing").initial(InitialPosition::Earliest).open()?;
+//! // Subscribe first: a topic without subscriptions keeps nothing, and a new one starts at the end.
+//! let mut consumer = orders.subscribe("billing").open()?;
 //! let mut producer = orders.producer().name("shop").open()?;
 //!
 //! let receipt = producer.send("order 1")?;
@@ -54,13 +54,19 @@
 //! and entries on the way end as [`ReceiptError::Unknown`]. Open the engine again: what had a receipt
 //! is there.
 //!
+//! An entry that cannot be read any more, because the disk has changed it, is passed over: it is not
+//! delivered, not acked, and stays in the backlog. [`SubscriptionStats::damaged_entries`] counts such
+//! entries and the notes of [`Engine::stats`] name the first; no receive fails for it.
+//!
 //! # Permits
 //!
 //! A consumer is sent what it asked for. By default it grants its window (1,000 messages) and, as it
 //! receives, grants again in halves. With [`SubscribeBuilder::manual_permits`] it grants by hand
 //! ([`Consumer::grant`]). While one permit is left the next entry comes whole; what it overshoots by is
 //! debt that later grants pay first. So `delivered - granted < largest batch`, always, and a slow
-//! consumer delays nobody but itself.
+//! consumer delays nobody but itself. What waits to be received is kept in memory, up to 64 MiB per
+//! shard beside the newest entries; beyond that, who has 16 reads' worth waiting gets more only when it
+//! has received. A [`Delivery`] that is kept keeps its block: 64 KiB, or 256 KiB if it was read from disk.
 //!
 //! # Positions
 //!
@@ -154,5 +160,6 @@ pub use pelton_shard::metrics::{self, ShardMetrics};
 pub use pelton_shard::port::{CloseReason, ShardStats, Verdict};
 pub use pelton_shard::{
     Clock, DiskChoice as Disk, DiskReport, Fact, FactVerdict, HostReport, Idle, LongTurn,
-    OpenError, ShardReport, ShutdownReport, TurnWork, Work, host_report, inspect, limits,
+    OpenError, SHARDS_MAX, ShardReport, ShutdownReport, TurnWork, Work, host_report, inspect,
+    limits,
 };

@@ -11,7 +11,7 @@ use crate::port::{
     MESSAGES_PER_ENTRY_MAX, ProducerId, ProducerSignal, ProducerState, Publish, Request, SlotSender,
 };
 use crate::receipt::{Pages, Receipt};
-use crate::topic::TopicInner;
+use crate::topic::{EntryLimit, TopicInner};
 use crate::wait::{self, Waiter};
 use crate::{Clock, acks};
 
@@ -222,7 +222,7 @@ impl Producer {
     }
 
     fn check(&self, message: &Message<'_>) -> Result<(), SendError> {
-        let max = self.topic.settings.entry_bytes_max;
+        let EntryLimit { bytes: max, option } = self.topic.settings.entry_limit;
         let bytes = message.framed_bytes();
         let key_bytes = message.key.map_or(0, <[u8]>::len);
         if bytes <= max && key_bytes <= KEY_BYTES_MAX {
@@ -236,7 +236,12 @@ impl Producer {
                 max: KEY_BYTES_MAX,
             });
         }
-        Err(SendError::TooLarge { topic, bytes, max })
+        Err(SendError::TooLarge {
+            topic,
+            bytes,
+            max,
+            option,
+        })
     }
 
     fn frame_batch<'m>(
@@ -245,7 +250,7 @@ impl Producer {
         messages: impl Iterator<Item = Message<'m>>,
     ) -> Result<Framed, SendError> {
         let topic = || self.topic.name.to_string();
-        let max = self.topic.settings.entry_bytes_max;
+        let EntryLimit { bytes: max, option } = self.topic.settings.entry_limit;
         let mut framed = Framed {
             messages: 0,
             key_hash: 0,
@@ -268,6 +273,7 @@ impl Producer {
                     topic: topic(),
                     bytes,
                     max,
+                    option,
                 });
             }
             if framed.messages == 1 {

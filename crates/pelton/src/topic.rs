@@ -16,9 +16,23 @@ pub(crate) struct Settings {
     pub(crate) engine_id: u64,
     pub(crate) clock: Clock,
     pub(crate) waiting: Idle,
-    pub(crate) entry_bytes_max: usize,
     /// The data directory; empty in memory.
     pub(crate) dir: Arc<Path>,
+    pub(crate) entry_limit: EntryLimit,
+}
+
+/// The longest entry in bytes, framing included, and the option of [`crate::Builder`] that says so.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryLimit {
+    pub(crate) bytes: usize,
+    pub(crate) option: &'static str,
+}
+
+/// The longest entries: one must fit into a segment, or into the memory for memory topics.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EntryLimits {
+    pub(crate) stored: EntryLimit,
+    pub(crate) memory: EntryLimit,
 }
 
 /// Makes or opens a topic: [`crate::Engine::topic`].
@@ -29,8 +43,7 @@ pub struct TopicBuilder {
     durability: Durability,
     handle: ShardHandle,
     settings: Settings,
-    /// Longest entry if the topic is durable: it must fit into a segment.
-    durable_bytes_max: usize,
+    limits: EntryLimits,
 }
 
 impl TopicBuilder {
@@ -39,21 +52,22 @@ impl TopicBuilder {
         durability: Durability,
         handle: ShardHandle,
         settings: Settings,
-        durable_bytes_max: usize,
+        limits: EntryLimits,
     ) -> TopicBuilder {
         TopicBuilder {
             name,
             durability,
             handle,
             settings,
-            durable_bytes_max,
+            limits,
         }
     }
 
     /// When a receipt is given: [`Durability::Synced`] (after fdatasync; the default with a
     /// directory), `Written` (after the write), `Memory` (never on disk; the default without one) or
     /// `NonPersistent` (kept nowhere: an entry goes at once to the consumers that can take it, and its
-    /// receipt has [`crate::Position::NOWHERE`]). A topic keeps the durability it was made with.
+    /// receipt has [`crate::Position::NOWHERE`]). A topic keeps the durability it was made with:
+    /// each open asks for the same.
     pub fn durability(mut self, durability: Durability) -> TopicBuilder {
         self.durability = durability;
         self
@@ -78,11 +92,12 @@ impl TopicBuilder {
             durability,
             handle,
             mut settings,
-            durable_bytes_max,
+            limits,
         } = self;
-        if durability.is_stored() {
-            settings.entry_bytes_max = durable_bytes_max;
-        }
+        settings.entry_limit = match durability.is_stored() {
+            true => limits.stored,
+            false => limits.memory,
+        };
         let request = Request::OpenTopic {
             name: name.clone(),
             durability,

@@ -8,6 +8,7 @@ use clap::{
     Parser, Subcommand, ValueEnum,
     builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _},
 };
+use pelton::SHARDS_MAX;
 use pelton_load::{DiskDriver, Scenario};
 
 pub(crate) use simulate::Simulate;
@@ -28,7 +29,10 @@ Start here:
   pelton simulate --compare    what each balancing strategy would move
   pelton bench replay --input events.ndjson --speed 1000
 
-Exit codes: 0 fine, 1 the checked thing is not so, 2 usage.";
+Exit codes: 0 fine, 1 the checked thing is not so or could not be checked, 2 usage.";
+
+/// Longer runs than a week are typing errors.
+const SECONDS_MAX: f64 = 604_800.0;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -70,7 +74,7 @@ pub(crate) struct Bench {
     pub(crate) speed: Option<f64>,
 
     /// Measured time in seconds; without a scenario the time of all of it (default: 10)
-    #[arg(long, value_name = "S", value_parser = positive, allow_negative_numbers = true)]
+    #[arg(long, value_name = "S", value_parser = seconds, allow_negative_numbers = true)]
     pub(crate) duration: Option<f64>,
 
     /// Messages per second; latency then counts from the intended send times (default: as many as go)
@@ -78,7 +82,7 @@ pub(crate) struct Bench {
     pub(crate) rate: Option<u64>,
 
     /// Shards of the engine, one thread each
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards, allow_negative_numbers = true)]
     pub(crate) shards: usize,
 
     /// When a message counts as stored (default: by scenario)
@@ -86,18 +90,18 @@ pub(crate) struct Bench {
     pub(crate) durability: Option<Durability>,
 
     /// Bytes of a message, at least 24 (default: by scenario)
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) size: Option<usize>,
+    #[arg(long, value_name = "BYTES", value_parser = at_least_1, allow_negative_numbers = true)]
+    pub(crate) size: Option<u64>,
 
     /// Messages in an entry (default: 1, for batch 100)
-    #[arg(long, value_name = "N")]
-    pub(crate) batch: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = at_least_1, allow_negative_numbers = true)]
+    pub(crate) batch: Option<u64>,
 
     /// What to drive
     #[arg(long, value_enum, default_value_t = Target::Embedded)]
     pub(crate) target: Target,
 
-    /// Where the run makes its directory, which it removes (default: the current directory)
+    /// Existing directory in which the run makes one of its own, which it removes (default: the current)
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 
@@ -105,7 +109,7 @@ pub(crate) struct Bench {
     #[arg(long, value_enum)]
     pub(crate) disk: Option<Disk>,
 
-    /// Writes all figures as one JSON object
+    /// Writes all figures as one JSON object; - is standard output, in place of the table
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
 
@@ -182,7 +186,7 @@ pub(crate) struct Check {
     pub(crate) dir: PathBuf,
 
     /// Shards an engine would have
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards, allow_negative_numbers = true)]
     pub(crate) shards: usize,
 
     /// Leaves out the disk measurement, which takes 2 s
@@ -230,6 +234,20 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
+fn seconds(text: &str) -> Result<f64, String> {
+    match positive(text)? {
+        value if value <= SECONDS_MAX => Ok(value),
+        _ => Err("give a number above 0, at most 604800 (a week)".into()),
+    }
+}
+
+fn shards(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(shards) if (1..=SHARDS_MAX).contains(&shards) => Ok(shards),
+        _ => Err(format!("give a whole number, 1 to {SHARDS_MAX}")),
+    }
+}
+
 fn at_least_1(text: &str) -> Result<u64, String> {
     match text.parse::<u64>() {
         Ok(value) if value > 0 => Ok(value),
@@ -269,7 +287,14 @@ mod tests {
     #[test]
     fn numbers_that_make_no_sense_are_usage_errors() {
         for bad in ["0", "-1", "nan", "inf", "fast"] {
-            for option in ["--duration", "--speed", "--rate"] {
+            for option in [
+                "--duration",
+                "--speed",
+                "--rate",
+                "--shards",
+                "--size",
+                "--batch",
+            ] {
                 let error = Args::try_parse_from(["pelton", "bench", option, bad]).unwrap_err();
                 assert_eq!(error.exit_code(), 2, "{option} {bad}");
                 let text = error.to_string();

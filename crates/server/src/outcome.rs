@@ -1,6 +1,10 @@
 //! How a command ends, and how it prints.
 
-use std::{fmt, io::Write as _, process::ExitCode};
+use std::{
+    fmt,
+    io::{self, Write as _},
+    process::ExitCode,
+};
 
 /// Why a command does not end with 0.
 #[derive(Debug)]
@@ -19,11 +23,26 @@ impl Failure {
     }
 }
 
-/// Prints to standard output, without colours where that is no terminal. A reader that has gone
-/// away (`| head`) is no failure.
-pub(crate) fn print(text: &str) {
+/// Prints to standard output, without colours where that is no terminal.
+///
+/// # Errors
+/// As [`printed`].
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut out = anstream::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// What became of a write to standard output. A reader that has gone away (`| head`) is no failure.
+///
+/// # Errors
+/// What was to be shown was not.
+pub(crate) fn printed(result: io::Result<()>) -> Result<(), Failure> {
+    match result {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Error(format!(
+            "writing to standard output failed: {error}; send it somewhere with room"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Prints the one line of a failure.

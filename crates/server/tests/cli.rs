@@ -1,4 +1,8 @@
 //! The binary as a user runs it: exit codes, output, files.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "tests wait for processes of their own"
+)]
 
 #[path = "cli/simulate.rs"]
 mod simulate;
@@ -67,6 +71,8 @@ fn usage_errors_end_with_2_and_say_what_to_do_in_one_line() {
         (&["bench", "replay"][..], "--input FILE"),
         (&["bench", "rtt", "--rate", "5"], "leave it out"),
         (&["bench", "throughput", "--size", "3"], "--size 24"),
+        (&["bench", "rtt", "--dir", "/nonexistent/x"], "--dir DIR"),
+        (&["bench", "backlog", "--hgrm", "x"], "leave --hgrm out"),
         (
             &["bench", "rtt", "--json", "/nonexistent/x.json"],
             "a directory that exists",
@@ -88,6 +94,79 @@ fn usage_errors_end_with_2_and_say_what_to_do_in_one_line() {
 }
 
 #[test]
+fn an_interrupt_while_replay_waits_for_its_next_line_is_not_heard() {
+    let dir = scratch("gap");
+    let events = dir.join("gap.ndjson");
+    let lines = "{\"time_ms\":0}\n{\"time_ms\":864000000}\n";
+    std::fs::write(&events, lines).expect("a file of events");
+    let replay = ["bench", "replay", "--speed", "1", "--input"];
+    let mut run = Command::new(env!("CARGO_BIN_EXE_pelton"))
+        .args(replay)
+        .arg(&events)
+        .arg("--dir")
+        .arg(&dir)
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary is built with its tests");
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    let pid = run.id().to_string();
+    let told = Command::new("kill").args(["-INT", &pid]).status();
+    assert!(told.expect("kill is there").success());
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let code = loop {
+        if let Some(status) = run.try_wait().expect("it is our child") {
+            break status.code();
+        }
+        if std::time::Instant::now() > until {
+            run.kill().expect("it is our child");
+            panic!("it still runs");
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    assert_eq!(code, Some(1), "an interrupted run has not checked all");
+    let left = std::fs::read_dir(&dir).expect("ours").count();
+    assert_eq!(left, 1, "its directory is removed");
+    std::fs::remove_dir_all(&dir).expect("ours");
+}
+
+#[test]
+fn json_to_standard_output_makes_a_file_of_a_strange_name() {
+    let dir = scratch("stdout");
+    let args = ["bench", "rtt", "--duration", "0.1", "--json", "-"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pelton"));
+    let out = command.args(args).current_dir(&dir).output();
+    let out = out.expect("the binary is built with its tests");
+    let error = text(&out.stderr);
+    let value: serde_json::Value = serde_json::from_slice(&out.stdout).expect(&error);
+    assert_eq!(value["schema"], 1);
+    let left = std::fs::read_dir(&dir).expect("ours").count();
+    assert_eq!(left, 0, "no file is made");
+    std::fs::remove_dir_all(&dir).expect("ours");
+}
+
+#[test]
+fn output_that_could_not_be_written_ends_with_0() {
+    for args in [&["check", "--no-probe"][..], &["log", "verify"]] {
+        let dir = scratch("full");
+        let data = dir.join("data");
+        drop(pelton::Engine::builder(&data).open().expect("an engine"));
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pelton"));
+        command.args(args).stdout(full.expect("Linux has it"));
+        if args[0] == "log" {
+            command.arg(&data);
+        }
+        let out = command
+            .output()
+            .expect("the binary is built with its tests");
+        assert_eq!(out.status.code(), Some(1), "{args:?}");
+        let error = text(&out.stderr);
+        assert!(error.contains("standard output"), "{args:?}: {error}");
+        std::fs::remove_dir_all(&dir).expect("ours");
+    }
+}
+
+#[test]
 fn what_cannot_be_done_ends_with_1_and_one_line() {
     let dir = scratch("empty");
     let empty = dir.display().to_string();
@@ -97,6 +176,7 @@ fn what_cannot_be_done_ends_with_1_and_one_line() {
         &["log", "verify", &empty],
         &["log", "dump", &empty],
         &["check", "--dir", "/nonexistent"],
+        &["check", "--dir", "/proc"],
     ] {
         let out = pelton(args);
         let error = text(&out.stderr);

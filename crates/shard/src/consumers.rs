@@ -11,8 +11,13 @@ use pelton_rings::{Full, Sender};
 
 use crate::mesh::Outbox;
 use crate::port::{
-    Arrival, CloseReason, ConsumerSignal, Handler, HandlerDelivery, PORTS_MAX, Ports, Verdict,
+    Arrival, CloseReason, ConsumerSignal, Handler, HandlerDelivery, PORTS_MAX, Ports,
+    RUNS_WAITING_FEW, Verdict,
 };
+
+/// While the log is crowded, a consumer gets nothing more once so many runs wait for it: each keeps
+/// a block in memory. What one pass brings comes on top.
+const RUNS_WAITING_MAX: usize = 16;
 
 /// All consumers by slot.
 #[derive(Debug, Default)]
@@ -33,6 +38,8 @@ struct ConsumerPort {
     to: To,
     signal: Arc<ConsumerSignal>,
     told: bool,
+    /// It gets no more until it has taken what it has.
+    held_back: bool,
 }
 
 enum To {
@@ -115,6 +122,7 @@ impl Consumers {
             to,
             signal,
             told: false,
+            held_back: false,
         });
         if let Some(slot) = self.free.pop() {
             self.ports[slot as usize] = port;
@@ -174,6 +182,9 @@ impl Consumers {
         }
         port.id = Some(becomes);
         port.signal.reset();
+        if std::mem::take(&mut port.held_back) {
+            port.signal.set_held_back(false);
+        }
         let slot = becomes.slot;
         match &mut port.to {
             To::Ring { ring, spilled } => {
@@ -270,6 +281,28 @@ impl Consumers {
         });
     }
 
+    /// Memory is short: names those who got runs in this turn and do not take them, to be held back
+    /// until [`Consumers::has_room`] (rules D79 and D80).
+    pub(crate) fn hold_back(&mut self, mut held: impl FnMut(ConsumerId)) {
+        for &slot in &self.told {
+            if let Some(port) = self.ports[slot as usize].as_mut()
+                && !port.held_back
+                && port.waiting() > RUNS_WAITING_MAX
+                && let Some(id) = port.id
+                && port.stays_held_back()
+            {
+                held(id);
+            }
+        }
+    }
+
+    /// The handle in this slot has said something: names it if it was held back and has taken what
+    /// it had.
+    pub(crate) fn has_room(&mut self, slot: u32) -> Option<ConsumerId> {
+        let port = self.ports.get_mut(slot as usize)?.as_mut()?;
+        (port.held_back && !port.stays_held_back()).then_some(port.id)?
+    }
+
     /// Whether runs wait for room in a ring.
     pub(crate) fn any_spilled(&self) -> bool {
         !self.spilled.is_empty()
@@ -292,6 +325,24 @@ impl Consumers {
 }
 
 impl ConsumerPort {
+    /// Runs that its handle has not taken; a handler never lets any wait.
+    fn waiting(&mut self) -> usize {
+        match &mut self.to {
+            To::Ring { ring, spilled } => ring.capacity() - ring.free() + spilled.len(),
+            To::Handler(_) => 0,
+        }
+    }
+
+    /// Asks the handle to say when it has taken what it has; false if it has already.
+    fn stays_held_back(&mut self) -> bool {
+        self.signal.set_held_back(true);
+        self.held_back = self.waiting() > RUNS_WAITING_FEW;
+        if !self.held_back {
+            self.signal.set_held_back(false);
+        }
+        self.held_back
+    }
+
     /// The attachment; `id` if it has none yet.
     #[inline]
     fn id_or(&mut self, id: ConsumerId) -> ConsumerId {

@@ -387,6 +387,10 @@ impl DiskSide {
     }
 
     /// Ends everything, waiting for what is in flight for at most `grace`.
+    pub(crate) fn kv(&self) -> Option<&Kv> {
+        self.files.as_ref().map(|files| &files.kv)
+    }
+
     pub(crate) fn shutdown(
         &mut self,
         grace: Duration,

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use pelton_broker::RequestId;
 use pelton_broker::{
-    ConsumerId, Effect, Event, Now, Outcome, Receipts, Refusal, Reply, Request, RequestError, Run,
+    BrokerStats, ConsumerId, Effect, Event, Now, Outcome, Receipts, Refusal, Reply, Request,
+    RequestError, RequestId, Run,
 };
 use pelton_metrics::{Counter, ShardMetrics};
 
@@ -28,6 +28,13 @@ impl Shard {
                 break;
             };
             self.on_answer(answer, now);
+        }
+        if self.broker.log().is_crowded() {
+            let broker = &mut self.broker;
+            self.consumers.hold_back(|consumer| {
+                let writable = false;
+                let _ = broker.handle(Event::Writable { consumer, writable }, now);
+            });
         }
         self.disk.enter();
         let written = self.watch.metrics.counters.get(Counter::BytesWritten);
@@ -262,6 +269,8 @@ impl Shard {
         counters.add(Counter::RingOverflows, driver.overflows);
         counters.add(Counter::ShortTransfers, driver.short_transfers);
         let (control_depth, data_depth) = self.inbox.depths();
+        let mut notes = self.notes.clone();
+        notes.extend(damage_notes(&broker));
         reply.send(ShardStats {
             shard: self.shared.index,
             broker,
@@ -269,9 +278,23 @@ impl Shard {
             long_turns: self.watch.long_turns(),
             control_depth,
             data_depth,
-            notes: self.notes.clone(),
+            notes,
         });
     }
+}
+
+/// What subscriptions were not given because it could not be read: nobody else says so.
+fn damage_notes(broker: &BrokerStats) -> impl Iterator<Item = String> {
+    broker.topics.iter().flat_map(|topic| {
+        topic.subscriptions.iter().filter_map(|sub| {
+            let first = sub.first_damaged?;
+            Some(format!(
+                "topic {:?}: {} entries of subscription {:?} cannot be read and were passed over, the \
+                 first at ledger {}, entry {}; `pelton log verify` says which files are damaged",
+                topic.name, sub.damaged_entries, sub.name, first.ledger, first.entry
+            ))
+        })
+    })
 }
 
 fn no_port(what: &str) -> RequestError {

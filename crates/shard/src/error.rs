@@ -29,7 +29,7 @@ pub enum OpenError {
     Lock(#[from] LockError),
     /// Something in the directory is not the engine's.
     #[error(
-        "{} is not a file of this engine: move it away, or give the engine a directory of its own",
+        "{} is not a file of this engine: is this the right directory? An engine needs one of its own",
         path.display()
     )]
     Foreign {
@@ -54,6 +54,16 @@ pub enum OpenError {
         "{0}; make sure that the disk is healthy and has space, and that the directory is writable"
     )]
     Metadata(io::Error),
+    /// The metadata is gone, the entries are there.
+    #[error(
+        "{} is missing or empty, but there are segments of topics that it should name: put it back \
+         from a copy, or give the engine another directory",
+        path.display()
+    )]
+    NoMetadata {
+        /// Where it should be.
+        path: PathBuf,
+    },
     /// A metadata record makes no sense.
     #[error(transparent)]
     Record(#[from] RestoreError),

@@ -22,6 +22,8 @@ use pelton_sys::{Kv, SegmentFile};
 use crate::disk::{error_of, shard_dir};
 use crate::error::OpenError;
 use crate::plan::{META_FILE, look_at_dir};
+use crate::reached;
+use crate::spawn::SHARDS_MAX;
 use crate::start::{list_segments, open_cached};
 
 /// Entries asked for with one read, and bytes read ahead.
@@ -35,6 +37,8 @@ const TRIM_EVERY: u64 = 1_024;
 pub struct DirReport {
     /// One per shard.
     pub shards: Vec<ShardLog>,
+    /// There are segments, and no metadata that names their topics.
+    pub metadata_missing: bool,
 }
 
 /// The log of one shard.
@@ -124,11 +128,13 @@ impl DirReport {
     /// Whether everything that was promised is there and readable.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.shards.iter().all(|shard| {
+        let is_sound = |shard: &ShardLog| {
             shard.error.is_none()
+                && shard.found.reached.is_none()
                 && shard.found.lost_segments.is_empty()
                 && shard.topics.iter().all(|topic| topic.bad.is_empty())
-        })
+        };
+        !self.metadata_missing && self.shards.iter().all(is_sound)
     }
 }
 
@@ -155,15 +161,19 @@ pub fn dump(
         source,
     };
     let shards = look_at_dir(dir)?;
+    let names = Names::load(dir)?;
+    let shards = shards.max(names.reached.len());
     if shards == 0 {
         let text = "there is no engine's data in it";
         return Err(failed(io::Error::new(io::ErrorKind::NotFound, text)));
     }
-    let names = Names::load(dir)?;
-    let mut report = DirReport::default();
+    let mut report = DirReport {
+        metadata_missing: reached::lacks_metadata(dir, shards),
+        ..DirReport::default()
+    };
     for shard in 0..shards as u32 {
         let folder = shard_dir(dir, shard);
-        if !folder.exists() {
+        if !folder.exists() && names.reached(shard) == 0 {
             continue;
         }
         let (log, flow) = look_at_shard(shard, folder, &names, each)?;
@@ -179,26 +189,42 @@ pub fn dump(
 #[derive(Default)]
 struct Names {
     topics: BTreeMap<(u32, u64), TopicRecord>,
+    /// How far the log of each shard is known to have come; shorter if nothing is known of the rest.
+    reached: Vec<u64>,
 }
 
 impl Names {
+    fn reached(&self, shard: u32) -> u64 {
+        self.reached.get(shard as usize).copied().unwrap_or(0)
+    }
+
     /// Opening the store writes to it, so a copy is opened.
     fn load(dir: &Path) -> Result<Names, OpenError> {
         static COPIES: AtomicU64 = AtomicU64::new(0);
         let from = dir.join(META_FILE);
-        if !from.exists() {
+        if from.metadata().map_or(0, |file| file.len()) == 0 {
             return Ok(Names::default());
         }
         let number = COPIES.fetch_add(1, Ordering::Relaxed);
         let name = format!("pelton-inspect-{}-{number}.redb", std::process::id());
         let copy = std::env::temp_dir().join(name);
-        let pairs = fs::copy(&from, &copy)
-            .and_then(|_| Kv::open(&copy))
+        // Bytes alone: a copy of a file that is read only would be so too.
+        let pairs = fs::read(&from)
+            .and_then(|bytes| fs::write(&copy, bytes))
+            .and_then(|()| Kv::open(&copy))
             .and_then(|kv| kv.load())
-            .map_err(OpenError::Metadata);
+            .map_err(|error| {
+                let text = format!("{} (a copy of {})", error, from.display());
+                OpenError::Metadata(io::Error::new(error.kind(), text))
+            });
         let _ = fs::remove_file(&copy);
-        let mut names = Names::default();
-        for (key, value) in pairs? {
+        let pairs = pairs?;
+        let mut names = Names {
+            reached: reached::load(&pairs, SHARDS_MAX),
+            ..Names::default()
+        };
+        while names.reached.pop_if(|reached| *reached == 0).is_some() {}
+        for (key, value) in pairs {
             if key.starts_with(TOPIC_PREFIX) {
                 let record = TopicRecord::decode(&key, &value)?;
                 names.topics.insert((record.shard, record.key), record);
@@ -214,7 +240,10 @@ fn look_at_shard(
     names: &Names,
     each: &mut dyn FnMut(DumpedEntry<'_>) -> ControlFlow<()>,
 ) -> Result<(ShardLog, ControlFlow<()>), OpenError> {
-    let segments = list_segments(&dir)?;
+    let segments = match dir.exists() {
+        true => list_segments(&dir)?,
+        false => Vec::new(),
+    };
     let mut report = ShardLog {
         shard,
         files: segments.len() as u64,
@@ -227,6 +256,7 @@ fn look_at_shard(
     };
     let options = Options {
         log_id: 1,
+        reached: names.reached(shard),
         accept_loss: true,
         ..Options::default()
     };

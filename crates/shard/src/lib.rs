@@ -37,6 +37,7 @@ mod watch;
 mod driver;
 mod error;
 mod plan;
+mod reached;
 mod runtime;
 mod spawn;
 mod start;

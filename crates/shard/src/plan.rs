@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread::{JoinHandle, ThreadId};
 
+use pelton_broker::storage::Options as LogOptions;
 use pelton_broker::{TOPIC_PREFIX, TopicRecord};
 use pelton_sys::{
     Clock, DirLock, DiskPlan, IoPool, Kv, LOCK_FILE, SpinInput, SpinVerdict, cpus_allowed,
@@ -15,6 +16,7 @@ use pelton_sys::{
 use crate::error::OpenError;
 use crate::mesh::mesh;
 use crate::port::{ShardHandle, Shared};
+use crate::reached;
 use crate::routes::Routes;
 use crate::runtime::{Ends, Runtime, TakeOnce};
 use crate::spawn::{EngineOptions, SHARDS_MAX};
@@ -31,6 +33,8 @@ pub(crate) struct Plan {
     routes: Arc<Routes>,
     /// Metadata of each shard.
     records: Vec<Records>,
+    /// How far the log of each shard is known to have come.
+    reached: Vec<u64>,
     verdict: SpinVerdict,
     clock: Clock,
     shareds: Vec<Arc<Shared>>,
@@ -64,7 +68,11 @@ impl Plan {
             Some(dir) => {
                 let lock = take_dir(dir, options.shards)?;
                 let plan = DiskPlan::decide(options.disk, options.shards)?;
-                let kv = Kv::open(&dir.join(META_FILE)).map_err(OpenError::Metadata)?;
+                let path = dir.join(META_FILE);
+                if reached::lacks_metadata(dir, options.shards) {
+                    return Err(OpenError::NoMetadata { path });
+                }
+                let kv = Kv::open(&path).map_err(OpenError::Metadata)?;
                 let pairs = kv.load().map_err(OpenError::Metadata)?;
                 let pool = IoPool::new(pool_threads(options.shards)).map_err(OpenError::Pool)?;
                 let resources = DiskResources {
@@ -76,6 +84,7 @@ impl Plan {
                 (Some(resources), Some(OnDisk { dir, plan }), pairs)
             }
         };
+        let reached = reached::load(&pairs, options.shards);
         let (routes, records) = split(pairs, options.shards)?;
         let allowed = cpus_allowed().len();
         let verdict = spin_verdict(&SpinInput {
@@ -99,6 +108,7 @@ impl Plan {
             on_disk,
             routes: Arc::new(routes),
             records,
+            reached,
             verdict,
             clock: Clock::new(),
             shareds: Vec::new(),
@@ -134,7 +144,10 @@ impl Plan {
                 peers,
                 records,
                 on_disk: self.on_disk.clone(),
-                log: options.log.clone(),
+                log: LogOptions {
+                    reached: self.reached[index],
+                    ..options.log.clone()
+                },
                 idle: options.idle,
                 verdict: self.verdict,
                 cpu: cpus.get(index).copied(),
@@ -190,7 +203,7 @@ fn check(options: &EngineOptions) -> Result<(), OpenError> {
             return bad(format!("{name} is a power of two from 2 on, not {slots}"));
         }
     }
-    Ok(())
+    options.log.check().or_else(bad)
 }
 
 /// Makes the directory if there is none, takes its lock, and looks at what is in it.

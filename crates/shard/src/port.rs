@@ -29,6 +29,7 @@ mod signal;
 pub use handler::{ForwardError, ForwardTo, Handler, HandlerDelivery, Verdict};
 pub use receipt::{Publish, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState};
 pub use reply::{NoReply, ReplyFrom, ReplyTo, reply};
+pub(crate) use signal::RUNS_WAITING_FEW;
 pub use signal::{CloseReason, ConsumerSignal, ProducerSignal, ProducerState};
 
 /// Most producers, and most consumers, attached to one shard at a time: their ready bits take 16 KiB.

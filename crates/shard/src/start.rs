@@ -24,6 +24,7 @@ use crate::inbox::Inbox;
 use crate::mesh::{FromPeer, Outbox};
 use crate::plan::{DiskResources, Records, Resources, is_ignored};
 use crate::port::{Data, Shared, Stamped};
+use crate::reached;
 use crate::requests::Requests;
 use crate::routes::Routes;
 use crate::turn::{Shard, Wall};
@@ -79,6 +80,7 @@ pub(crate) fn build(seed: Seed, resources: &Resources) -> Result<Shard, OpenErro
     let (broker, disk) = match (&seed.on_disk, &resources.on_disk) {
         (Some(OnDisk { dir, plan }), Some(DiskResources { kv, pool, .. })) => {
             let dir = shard_dir(dir, index);
+            let reached = seed.log.reached;
             let Recovered {
                 log,
                 cursors,
@@ -86,6 +88,9 @@ pub(crate) fn build(seed: Seed, resources: &Resources) -> Result<Shard, OpenErro
                 ..
             } = recover(&dir, seed.log)?;
             notes.push(format!("shard {index} recovered: {report:?}"));
+            if report.end != reached {
+                reached::store(kv, index, report.end).map_err(OpenError::Metadata)?;
+            }
             let mut disk = Disk::open(plan, pool, &poller.notifier()).map_err(start)?;
             notes.push(format!("shard {index}: {}", disk.report()));
             open_segments(&mut disk, &dir)?;
@@ -264,7 +269,7 @@ mod tests {
         fs::write(dir.path().join("notes.txt"), []).unwrap();
         let error = list_segments(dir.path()).unwrap_err().to_string();
         assert!(
-            error.contains("notes.txt") && error.contains("move it away"),
+            error.contains("notes.txt") && error.contains("the right directory"),
             "{error}"
         );
     }

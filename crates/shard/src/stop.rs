@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use pelton_broker::{Effect, Now};
 
+use crate::reached;
 use crate::turn::Shard;
 
 /// How long the disk is waited for at the end, however the deadline stands (`spec/runtime.md` 2.10).
@@ -182,9 +183,14 @@ impl Shard {
             }
         }
         let stop = self.stop.as_ref();
+        let clean = stop.is_some_and(|stop| stop.clean) && shutdown.leaked == 0;
+        if clean && let Some(kv) = self.disk.kv() {
+            // If it fails, the one of the last open stays, which is true as well.
+            let _ = reached::store(kv, self.shared.index, self.broker.log().synced_sequence());
+        }
         ShardReport {
             shard: self.shared.index,
-            clean: stop.is_some_and(|stop| stop.clean) && shutdown.leaked == 0,
+            clean,
             drained_entries,
             refused_entries,
             unknown_entries: self.inbox.producers.owed(),

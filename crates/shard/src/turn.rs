@@ -181,6 +181,11 @@ impl Shard {
                     self.on_control(item, now);
                 }
                 Some(Item::Granted(slot)) => {
+                    if let Some(consumer) = self.consumers.has_room(slot) {
+                        let writable = true;
+                        let event = Event::Writable { consumer, writable };
+                        let _ = self.broker.handle(event, now);
+                    }
                     if let Some(consumer) = self.consumers.id_of(slot) {
                         let _ = self.broker.handle(Event::Granted { consumer }, now);
                     }

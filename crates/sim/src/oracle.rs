@@ -629,6 +629,8 @@ fn check_sub(
         seeking: false,
         jumped_messages: 0,
         dropped_messages: 0,
+        damaged_entries: 0,
+        first_damaged: None,
         consumers: Vec::new(),
     };
     let mut told = told.clone();
@@ -636,6 +638,8 @@ fn check_sub(
     if lied {
         // What a failed sync lost is damaged, and passed over.
         told.replay_entries = told.replay_entries.max(expected.replay_entries);
+        told.damaged_entries = 0;
+        told.first_damaged = None;
     }
     hold("T2 counts", told == expected, || {
         format!("{told:?} should be {expected:?}")

@@ -180,7 +180,7 @@ const CLASS_BITS_MIN: u32 = 9;
 /// Largest class blocks grow to by themselves: 64 KiB. Larger ones are for one large entry.
 pub(crate) const CLASS_GROW_MAX: u8 = 7;
 /// Largest class: 2^(9 + 18) = 128 MiB, more than any entry.
-const CLASSES: usize = 19;
+pub(crate) const CLASSES: usize = 19;
 
 /// The class whose memory holds `bytes`.
 pub(crate) fn class_for(bytes: usize) -> u8 {
@@ -188,7 +188,7 @@ pub(crate) fn class_for(bytes: usize) -> u8 {
     (bits.saturating_sub(CLASS_BITS_MIN) as u8).min(CLASSES as u8 - 1)
 }
 
-fn class_bytes(class: u8) -> usize {
+pub(crate) fn class_bytes(class: u8) -> usize {
     1 << (CLASS_BITS_MIN + u32::from(class))
 }
 
@@ -201,7 +201,7 @@ pub(crate) fn class_charge(class: u8) -> u64 {
 /// Free blocks by class, and those on their way home.
 ///
 /// Bound: free memory above `free_bytes_max` is given back to the allocator; what is lent is
-/// bounded by the log (`lent_bytes_max`, `memory_backlog_bytes`).
+/// bounded by who hands it out, see [`crate::Log::is_crowded`].
 #[derive(Debug)]
 pub(crate) struct BlockPool {
     free: [Vec<Arc<Block>>; CLASSES],
@@ -288,10 +288,13 @@ impl BlockPool {
         match Arc::get_mut(&mut block) {
             Some(inner) => {
                 inner.metas.clear();
+                self.read_out -= u32::from(kind == BlockKind::Read);
                 self.home(block, kind);
             }
             None => {
-                self.lent_bytes += self.charge(kind);
+                // Whoever does not let go of what was read must not keep others from reading.
+                self.read_out -= u32::from(kind == BlockKind::Read);
+                self.lent_bytes += charge(&block, kind);
                 self.lent.push_back(Lent { block, kind });
             }
         }
@@ -318,15 +321,23 @@ impl BlockPool {
 
     /// Takes back a read buffer that never got into a block.
     pub(crate) fn put_read(&mut self, buffer: PageBuf) {
-        self.read_out = self.read_out.saturating_sub(1);
-        if buffer.capacity() <= self.read_buffer_bytes as usize + PAGE_BYTES {
+        self.read_out -= 1;
+        self.keep_read(buffer);
+    }
+
+    /// Those that were lent may come home to a full house: others were made meanwhile.
+    fn keep_read(&mut self, buffer: PageBuf) {
+        let is_usual = buffer.capacity() <= self.read_buffer_bytes as usize + PAGE_BYTES;
+        let has_place =
+            self.read_free.len() + (self.read_out as usize) < self.read_buffers as usize;
+        if is_usual && has_place {
             self.read_free.push(buffer);
         }
     }
 
     /// A read buffer was lost with its operation.
     pub(crate) fn lose_read(&mut self) {
-        self.read_out = self.read_out.saturating_sub(1);
+        self.read_out -= 1;
     }
 
     /// A shell for a read buffer.
@@ -339,7 +350,7 @@ impl BlockPool {
         self.lent_bytes
     }
 
-    /// Read buffers in flight, cached or lent.
+    /// Read buffers in flight or cached.
     pub(crate) fn read_out(&self) -> u32 {
         self.read_out
     }
@@ -356,20 +367,14 @@ impl BlockPool {
             let Some(mut lent) = self.lent.pop_front() else {
                 return;
             };
+            let lent_bytes = charge(&lent.block, lent.kind);
             if let Some(inner) = Arc::get_mut(&mut lent.block) {
                 inner.metas.clear();
-                self.lent_bytes -= self.charge(lent.kind);
+                self.lent_bytes -= lent_bytes;
                 self.home(lent.block, lent.kind);
             } else {
                 self.lent.push_back(lent);
             }
-        }
-    }
-
-    fn charge(&self, kind: BlockKind) -> u64 {
-        match kind {
-            BlockKind::Memory(class) | BlockKind::Tail(class) => class_charge(class),
-            BlockKind::Read => u64::from(self.read_buffer_bytes),
         }
     }
 
@@ -380,7 +385,7 @@ impl BlockPool {
         let class = match kind {
             BlockKind::Read => {
                 if let Some(buffer) = inner.uninstall() {
-                    self.put_read(buffer);
+                    self.keep_read(buffer);
                 }
                 self.shells.push(block);
                 return;
@@ -396,6 +401,14 @@ impl BlockPool {
             self.free_bytes += class_charge(class);
             self.free[class as usize].push(block);
         }
+    }
+}
+
+/// Memory that a block keeps while it is lent, in bytes.
+fn charge(block: &Block, kind: BlockKind) -> u64 {
+    match kind {
+        BlockKind::Memory(class) | BlockKind::Tail(class) => class_charge(class),
+        BlockKind::Read => block.data.capacity() as u64,
     }
 }
 
@@ -441,6 +454,24 @@ mod tests {
         Arc::get_mut(&mut shell).unwrap().install(buffer);
         pool.put(shell, BlockKind::Read);
         assert_eq!(pool.take_read(8192).map(|buffer| buffer.len()), Some(8192));
+    }
+
+    #[test]
+    fn a_read_buffer_that_is_not_let_go_of_is_no_read_buffer_less() {
+        let mut pool = BlockPool::new(1 << 20, 1, 8192);
+        let buffer = pool.take_read(4096).unwrap();
+        let mut shell = pool.take_shell();
+        Arc::get_mut(&mut shell).unwrap().install(buffer);
+        let held = Arc::clone(&shell);
+        pool.put(shell, BlockKind::Read);
+        assert!(pool.lent_bytes() >= 8192);
+        let another = pool.take_read(4096).unwrap();
+        assert!(pool.take_read(4096).is_none(), "one at a time all the same");
+        drop(held);
+        pool.look_at_lent();
+        assert_eq!((pool.lent_bytes(), pool.read_free.len()), (0, 0));
+        pool.put_read(another);
+        assert_eq!((pool.read_out(), pool.read_free.len()), (0, 1));
     }
 
     #[test]

@@ -342,9 +342,8 @@ impl Log {
             store.full_said = false;
             self.events.push_back(LogEvent::DiskFull(false));
         }
-        let appends = self.starved_appends
-            && store.gather.held_bytes < self.options.gather_bytes_max / 2
-            && self.pool.lent_bytes() < self.options.lent_bytes_max;
+        let appends =
+            self.starved_appends && store.gather.held_bytes < self.options.gather_bytes_max / 2;
         // Reads do not wait for appends: behind a full disk only acks of what is read make room, and
         // what is stored in a poisoned log can still be read.
         let reads = self.starved_reads && self.has_read_buffer(now_ns);
@@ -452,6 +451,15 @@ impl Log {
             at(look);
         }
         deadline
+    }
+
+    /// Sequence of the last block known to be on disk, 0 if there is none: whatever happens, the log
+    /// does not end before it ([`crate::Options::reached`]).
+    #[must_use]
+    pub fn synced_sequence(&self) -> u64 {
+        self.store
+            .as_ref()
+            .map_or(0, |store| store.chain.synced_seq)
     }
 
     /// The error that poisoned the log, if one did.

@@ -312,7 +312,7 @@ impl Log {
         }
         let held = store.gather.held_bytes;
         let over = held > 0 && held + stored as u64 > self.options.gather_bytes_max;
-        if over || self.pool.lent_bytes() > self.options.lent_bytes_max {
+        if over {
             self.starved_appends = true;
             store.stats.held_appends += 1;
             return Err(Refused::NoMemory);

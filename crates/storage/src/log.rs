@@ -405,6 +405,14 @@ impl Log {
         }
     }
 
+    /// Whether what was handed over and not let go of takes more memory than it should, beside the
+    /// log's own: those who have not looked at what they have are to get no more. Appends go on.
+    #[must_use]
+    #[inline]
+    pub fn is_crowded(&self) -> bool {
+        self.pool.lent_bytes() > self.options.lent_bytes_max
+    }
+
     #[inline]
     pub(crate) fn live(&self, slot: TopicSlot) -> Option<&Live> {
         self.topics[slot.0 as usize].live.as_deref()
@@ -425,6 +433,9 @@ impl Log {
         if durability.is_stored() {
             return self.append_stored(slot, entry, now_ns);
         }
+        if entry.payload_bytes() > self.options.memory_entry_bytes_max() {
+            return Err(Refused::TooLarge);
+        }
         self.make_room(slot, entry.payload_bytes(), durability)?;
         let live = self.open_live(slot);
         let (ordinal, position) = live.push(entry, now_ns);
@@ -444,12 +455,14 @@ impl Log {
     ) -> Result<(), Refused> {
         let in_memory = !durability.is_stored();
         if !self.open_live(slot).has_room(bytes) {
-            let class = self.open_live(slot).class.max(class_for(bytes));
-            let charge = class_charge(class);
-            if in_memory && self.memory_bytes + charge > self.options.memory_backlog_bytes {
+            let least = class_for(bytes);
+            let mut class = self.open_live(slot).class.max(least);
+            if in_memory && !self.has_memory_for(class) {
+                class = least;
+                self.give_back_empty(slot);
                 self.pool.look_at_lent();
                 self.settle_memory();
-                if self.memory_bytes + charge > self.options.memory_backlog_bytes {
+                if !self.has_memory_for(class) {
                     self.starved_memory = true;
                     return Err(Refused::NoMemory);
                 }
@@ -473,6 +486,20 @@ impl Log {
             self.open_live(slot).open_ledger(ledger, epoch);
         }
         Ok(())
+    }
+
+    fn has_memory_for(&self, class: u8) -> bool {
+        self.memory_bytes + class_charge(class) <= self.options.memory_backlog_bytes
+    }
+
+    /// The open block of a memory topic goes back if it is empty: a larger one may need its place.
+    fn give_back_empty(&mut self, slot: TopicSlot) {
+        let live = self.open_live(slot);
+        if live.open.is_empty()
+            && let Some((shell, class)) = live.take_open()
+        {
+            self.pool.put(shell, BlockKind::Memory(class));
+        }
     }
 
     pub(crate) fn open_live(&mut self, slot: TopicSlot) -> &mut Live {

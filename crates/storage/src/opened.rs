@@ -44,16 +44,20 @@ impl Opened {
         let last = files.list[..end.files]
             .last()
             .and_then(|file| file.scan.last);
+        let (found, reached) = (last.map_or(0, |last| last.seq), options.reached);
+        if found < reached && !options.accept_loss {
+            return Err(RecoverError::Short { found, reached });
+        }
         let chain = Chain {
             log_id,
             epoch: headers()
                 .map(|header| header.epoch)
                 .max()
                 .map_or(1, |epoch| epoch + 1),
-            next_seq: last.map_or(1, |last| last.seq + 1),
+            next_seq: found + 1,
             prev_crc: last.map_or(0, |last| last.crc),
             // The repairs sync what is accepted here before the first block is written.
-            synced_seq: last.map_or(0, |last| last.seq),
+            synced_seq: found,
         };
         let mut opened = Opened {
             store: Box::new(Store::new(&options, chain)),
@@ -68,6 +72,8 @@ impl Opened {
         };
         opened.report.clean = is_clean(&files.list[..end.files])
             && files.list.iter().all(|file| file.scan.strays.is_empty());
+        opened.report.end = found;
+        opened.report.reached = (found < reached).then_some(reached);
         let next = files.list[..end.files]
             .last()
             .and_then(|file| file.scan.sealed.as_ref())

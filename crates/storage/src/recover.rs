@@ -9,7 +9,6 @@ use crate::log::Log;
 use crate::op::{DiskError, SegmentId};
 use crate::opened::Opened;
 use crate::options::Options;
-use crate::page::PAGE_BYTES;
 use crate::position::LedgerList;
 use crate::scan::ReadAt;
 
@@ -85,6 +84,10 @@ pub struct RecoverReport {
     pub lost_segments: Vec<SegmentId>,
     /// True if the last stop was orderly.
     pub clean: bool,
+    /// Sequence of the last block, 0 if there is none. What is recovered is on disk, repairs done.
+    pub end: u64,
+    /// Sequence that the log is known to have reached, if that is more and was accepted as lost.
+    pub reached: Option<u64>,
 }
 
 /// Why a log could not be opened. Nothing was changed.
@@ -114,6 +117,18 @@ pub enum RecoverError {
     Missing {
         /// Their numbers.
         segments: Vec<SegmentId>,
+    },
+    /// The log ends before a place that it is known to have reached.
+    #[error(
+        "the log ends at block {found} and was at block {reached} when the engine was last opened or \
+         closed: files were cut or removed since; put them back from a copy, or see what is left \
+         with Builder::accept_loss"
+    )]
+    Short {
+        /// Sequence of its last block, 0 if it has none.
+        found: u64,
+        /// Sequence it had reached.
+        reached: u64,
     },
     /// A file belongs to another log.
     #[error(
@@ -161,7 +176,7 @@ pub enum RecoverError {
     },
     /// The options contradict each other; the text says which.
     #[error("bad options: {0}")]
-    Options(&'static str),
+    Options(String),
 }
 
 fn names(segments: &[SegmentId]) -> String {
@@ -184,43 +199,8 @@ impl Log {
         segments: &[SegmentInfo],
         read: &mut ReadAt<'_>,
     ) -> Result<Recovered, RecoverError> {
-        check_options(&options)?;
+        options.check().map_err(RecoverError::Options)?;
         let (files, end, needed) = Files::open(segments, read, options.accept_loss)?;
         Opened::open(options, files, end, needed)
     }
-}
-
-fn check_options(options: &Options) -> Result<(), RecoverError> {
-    let page = PAGE_BYTES as u64;
-    if options.segment_bytes < 16 * page || options.segment_bytes > u64::from(u32::MAX) {
-        return Err(RecoverError::Options(
-            "segment_bytes must be at least 64 KiB and below 4 GiB",
-        ));
-    }
-    if !options.segment_bytes.is_multiple_of(page)
-        || !u64::from(options.slice_bytes).is_multiple_of(page)
-        || !u64::from(options.block_bytes).is_multiple_of(page)
-        || !u64::from(options.commit_bytes).is_multiple_of(page)
-        || !u64::from(options.read_buffer_bytes).is_multiple_of(page)
-    {
-        return Err(RecoverError::Options(
-            "lengths of segments, blocks, commits, slices and read buffers must be multiples of 4 KiB",
-        ));
-    }
-    let lengths = [
-        options.block_bytes,
-        options.slice_bytes,
-        options.read_buffer_bytes,
-    ];
-    if lengths.contains(&0) || options.read_buffers == 0 {
-        return Err(RecoverError::Options(
-            "blocks, slices and read buffers must not be empty",
-        ));
-    }
-    if options.spares_min < 2 || options.spares_max < options.spares_min {
-        return Err(RecoverError::Options(
-            "spares: 2 <= spares_min <= spares_max",
-        ));
-    }
-    Ok(())
 }

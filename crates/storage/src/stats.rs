@@ -45,7 +45,7 @@ pub struct LogStats {
     pub entries_failed: u64,
     /// Gauge: reads in flight.
     pub reads_in_flight: u64,
-    /// Gauge: read buffers in flight, kept or lent.
+    /// Gauge: read buffers in flight or kept.
     pub read_buffers_out: u64,
     /// Gauge: bytes appended and not yet as durable as promised.
     pub gathered_bytes: u64,

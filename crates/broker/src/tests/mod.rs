@@ -62,6 +62,30 @@ fn debt_of_one_consumer_does_not_stop_another() {
 }
 
 #[test]
+fn nobody_waits_for_a_consumer_that_cannot_be_written_to() {
+    let mut world = World::new();
+    world.wish.capped = true; // it has permits and a backlog, and gets nothing
+    let ids: Vec<_> = (0..2).map(|slot| world.attach(slot)).collect();
+    for &id in &ids {
+        world.flow(id, 100);
+    }
+    let writable = |consumer, writable| Event::Writable { consumer, writable };
+    world.send(writable(ids[0], false));
+    world.publish(10, 1);
+    world.settle();
+    assert!(world.got.iter().all(|got| got.0 == ids[1]));
+    assert_eq!((world.got.len(), world.permits("c0")), (10, 100));
+    world.send(writable(ids[1], false));
+    world.publish(10, 1);
+    world.settle();
+    assert_eq!(world.got.len(), 10, "nobody is writable");
+    world.send(writable(ids[0], true));
+    world.settle();
+    assert!(world.got[10..].iter().all(|got| got.0 == ids[0]));
+    assert_eq!(world.got.len(), 20);
+}
+
+#[test]
 fn permits_follow_mixed_batches_exactly() {
     let mut world = World::new();
     let c = world.attach(0);

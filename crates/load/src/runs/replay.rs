@@ -151,8 +151,9 @@ fn pace(options: &Options, events: &Events) -> (Pace, String) {
     let span_s = events.span_ns() as f64 / 1e9;
     let speed = options.speed.unwrap_or(span_s / options.seconds());
     let told = format!(
-        "{} of events at {speed:.0} times their speed",
-        units::duration(events.span_ns())
+        "{} of events at {} times their speed",
+        units::duration(events.span_ns()),
+        units::factor(speed)
     );
     (Pace::Times(events.offsets_ns(speed)), told)
 }

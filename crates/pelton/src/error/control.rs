@@ -16,7 +16,7 @@ pub enum TopicError {
     },
     /// The topic exists with another durability.
     #[error(
-        "opening topic {name:?} failed: it was made with durability {existing:?}, not {asked:?}; open it with that, or delete it first"
+        "opening topic {name:?} failed: it was made with durability {existing:?}, and {asked:?} was asked for or is the default; open it with durability(Durability::{existing:?}), or delete it first"
     )]
     DurabilityMismatch {
         /// The topic.
@@ -284,7 +284,8 @@ pub enum SubscribeError {
     },
     /// Another consumer holds an Exclusive subscription, or others use another kind.
     #[error(
-        "subscribing {subscription:?} to {topic:?} failed: it is {kind:?} and has {consumers} consumer(s); close them first, or subscribe as {kind:?} if that is Shared"
+        "subscribing {subscription:?} to {topic:?} failed: {}",
+        busy(*kind, *consumers)
     )]
     ConsumerBusy {
         /// The topic.
@@ -435,4 +436,19 @@ pub enum StatsError {
         /// Its own words.
         why: String,
     },
+}
+
+/// Why a consumer cannot join those of another kind, or the one of an Exclusive subscription.
+fn busy(kind: SubscriptionKind, consumers: usize) -> String {
+    match kind {
+        SubscriptionKind::Exclusive => {
+            "it is Exclusive, the default, and has its consumer; close that one first, \
+             or have both subscribe with kind(SubscriptionKind::Shared)"
+                .to_owned()
+        }
+        _ => format!(
+            "its {consumers} consumer(s) are {kind:?}; subscribe with kind(SubscriptionKind::{kind:?}), or \
+             close them first"
+        ),
+    }
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 pub enum SendError {
     /// The entry is larger than the engine takes.
     #[error(
-        "sending {bytes} bytes to {topic:?} failed: an entry takes at most {max}; send less at once, or raise Builder::entry_bytes_max"
+        "sending {bytes} bytes to {topic:?} failed: an entry takes at most {max}; send less at once, or raise Builder::{option}"
     )]
     TooLarge {
         /// The topic.
@@ -18,6 +18,8 @@ pub enum SendError {
         bytes: usize,
         /// Most that is taken.
         max: usize,
+        /// The option of [`crate::Builder`] that says so.
+        option: &'static str,
     },
     /// The key is longer than [`crate::KEY_BYTES_MAX`].
     #[error(

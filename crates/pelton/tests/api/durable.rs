@@ -1,9 +1,11 @@
 //! Topics on disk: what is there after the engine was opened again.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use pelton::{
     Disk, Durability, Engine, InitialPosition, MESSAGE_HEADER_BYTES, SendError, SubscriptionKind,
+    inspect,
 };
 
 use crate::common::{LONG, eventually, receive, small, stats_of};
@@ -248,6 +250,103 @@ fn a_cold_backlog_is_read_from_disk_in_order() {
 }
 
 #[test]
+fn a_damaged_entry_is_skipped_and_nobody_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = small(directory.path()).open().unwrap();
+    let topic = engine.topic("orders").open().unwrap();
+    drop(topic.subscribe("billing").open().unwrap());
+    let mut producer = topic.producer().open().unwrap();
+    for i in 0..200 {
+        producer.send(payload(i)).unwrap();
+    }
+    drop(engine);
+    // The first file holds more than that entry and is sealed.
+    let first = directory.path().join("shard-0/seg-0000000000000001.log");
+    let mut bytes = std::fs::read(&first).unwrap();
+    let body = payload(7);
+    let at = bytes.windows(body.len()).position(|at| at == body).unwrap();
+    bytes[at + 500] ^= 1;
+    std::fs::write(&first, bytes).unwrap();
+
+    let engine = small(directory.path()).open().unwrap();
+    let topic = engine.topic("orders").open().unwrap();
+    let mut consumer = topic.subscribe("billing").open().unwrap();
+    for i in (0..200).filter(|&i| i != 7) {
+        let delivery = consumer.recv_timeout(LONG).unwrap().expect("it is intact");
+        assert_eq!(delivery.payload(), payload(i), "entry {i}");
+        delivery.ack();
+    }
+    consumer.flush_acks().unwrap();
+    let stats = engine.stats().unwrap();
+    let billing = stats.subscription("orders", "billing").unwrap();
+    assert_eq!((billing.damaged_entries, billing.backlog_entries), (1, 1));
+    assert_eq!(billing.first_damaged.unwrap().entry, 7);
+    let said = |note: &String| note.contains("\"billing\"") && note.contains("entry 7");
+    let notes = &stats.shards[0].notes;
+    assert!(notes.iter().any(said), "{notes:?}");
+}
+
+/// One segment with entries nobody has acked, closed in an orderly way; its file.
+fn closed_with_backlog(dir: &Path) -> PathBuf {
+    let engine = Engine::builder(dir).segment_bytes(1 << 20).open().unwrap();
+    let topic = engine.topic("t").open().unwrap();
+    drop(topic.subscribe("s").open().unwrap());
+    let mut producer = topic.producer().open().unwrap();
+    for i in 0..50 {
+        producer.send(payload(i)).unwrap();
+    }
+    assert!(engine.shutdown(LONG).clean);
+    dir.join("shard-0/seg-0000000000000001.log")
+}
+
+#[test]
+fn a_closed_log_that_was_cut_opens_as_if_nothing_were_missing() {
+    type Harm = fn(&Path, &Path);
+    let harms: [Harm; 3] = [
+        |_, segment| {
+            let file = std::fs::OpenOptions::new()
+                .write(true)
+                .open(segment)
+                .unwrap();
+            file.set_len(20_000).unwrap();
+        },
+        |_, segment| std::fs::remove_file(segment).unwrap(),
+        |dir, _| std::fs::remove_dir_all(dir.join("shard-0")).unwrap(),
+    ];
+    for (i, harm) in harms.into_iter().enumerate() {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        let segment = closed_with_backlog(dir);
+        assert!(inspect::verify(dir).unwrap().is_sound(), "harm {i}");
+        harm(dir, &segment);
+        let report = inspect::verify(dir).unwrap();
+        assert!(!report.is_sound(), "harm {i}: {report:?}");
+        let error = Engine::builder(dir).open().unwrap_err().to_string();
+        assert!(error.contains("files were cut or removed"), "{i}: {error}");
+        drop(Engine::builder(dir).accept_loss(true).open().unwrap());
+        drop(Engine::builder(dir).open().expect("the loss was accepted"));
+        assert!(inspect::verify(dir).unwrap().is_sound(), "harm {i}");
+    }
+}
+
+#[test]
+fn segments_without_metadata_open_as_an_empty_engine() {
+    for is_removed in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let dir = directory.path();
+        closed_with_backlog(dir);
+        let metadata = dir.join("meta.redb");
+        match is_removed {
+            true => std::fs::remove_file(&metadata).unwrap(),
+            false => std::fs::write(&metadata, []).unwrap(),
+        }
+        assert!(!inspect::verify(dir).unwrap().is_sound());
+        let error = Engine::builder(dir).open().unwrap_err().to_string();
+        assert!(error.contains("meta.redb is missing or empty"), "{error}");
+    }
+}
+
+#[test]
 fn an_entry_fits_into_a_segment_or_is_refused_before_it_is_sent() {
     let directory = tempfile::tempdir().unwrap();
     let most = {
@@ -256,7 +355,12 @@ fn an_entry_fits_into_a_segment_or_is_refused_before_it_is_sent() {
         drop(topic.subscribe("s").open().unwrap());
         let mut producer = topic.producer().open().unwrap();
         let error = producer.send(vec![0; 64 * 1024]).unwrap_err();
-        let SendError::TooLarge { max, .. } = error else {
+        let SendError::TooLarge {
+            max,
+            option: "segment_bytes",
+            ..
+        } = error
+        else {
             panic!("{error}");
         };
         let most = max - MESSAGE_HEADER_BYTES;

@@ -9,7 +9,7 @@ use pelton::{
     SendError, SubscribeError, SubscriptionKind, TopicError, TrySendError,
 };
 
-use crate::common::{LONG, memory, receive, small, subscribed};
+use crate::common::{LONG, memory, receive, shared, small, subscribed};
 
 /// One line, with what was tried and what to do; and the words given here.
 fn check_text(error: &dyn Error, words: &[&str]) {
@@ -69,7 +69,8 @@ fn a_message_that_is_too_large_is_refused_and_the_next_one_passes() {
         SendError::TooLarge {
             topic: "t".into(),
             bytes: 1_001,
-            max: 1_000
+            max: 1_000,
+            option: "entry_bytes_max",
         }
     );
     check_text(
@@ -96,6 +97,33 @@ fn a_message_that_is_too_large_is_refused_and_the_next_one_passes() {
     producer.flush().unwrap();
     assert_eq!(receive(&mut consumer, 1), [vec![1; 994]]);
     assert_eq!(producer.sent(), 1, "refused entries take no number");
+}
+
+#[test]
+fn an_entry_larger_than_the_memory_of_memory_topics_is_never_answered() {
+    let engine = Engine::in_memory().memory_backlog_bytes(1 << 20);
+    let engine = engine.open().unwrap();
+    let (topic, mut consumer) = subscribed(&engine, "t", "s");
+    let mut producer = topic.producer().open().unwrap();
+    let error = producer.send(vec![0; 2 << 20]).unwrap_err();
+    check_text(&error, &["at most 524288", "Builder::memory_backlog_bytes"]);
+    producer.send(vec![1; 500_000]).unwrap();
+    producer.flush().unwrap();
+    assert_eq!(receive(&mut consumer, 1), [vec![1; 500_000]]);
+}
+
+#[test]
+fn options_that_cannot_work_are_refused_by_name_before_anything_is_made() {
+    let directory = tempfile::tempdir().unwrap();
+    let dir = directory.path().join("data");
+    let open = |builder: pelton::Builder| builder.open().unwrap_err();
+    let error = open(Engine::builder(&dir).segment_bytes(70_000));
+    check_text(&error, &["segment_bytes is 70000", "multiple of 4 KiB"]);
+    let error = open(Engine::in_memory().memory_backlog_bytes(0));
+    check_text(&error, &["memory_backlog_bytes is 0", "at least 64 KiB"]);
+    let error = open(Engine::in_memory().entry_bytes_max(1));
+    check_text(&error, &["entry_bytes_max is 1", "framing"]);
+    assert!(!dir.exists());
 }
 
 #[test]
@@ -176,8 +204,22 @@ fn a_topic_keeps_the_durability_it_was_made_with() {
             asked: Durability::Synced,
         };
         assert_eq!(error, expected);
-        check_text(&error, &["\"t\"", "Written", "Synced", "delete it first"]);
+        let remedy = "durability(Durability::Written)";
+        check_text(&error, &["\"t\"", remedy, "Synced", "delete it first"]);
     }
+}
+
+#[test]
+fn a_second_consumer_of_an_exclusive_subscription_is_not_told_of_shared() {
+    let engine = memory();
+    let (topic, first) = subscribed(&engine, "t", "s");
+    let error = topic.subscribe("s").open().unwrap_err();
+    check_text(&error, &["Exclusive", "kind(SubscriptionKind::Shared)"]);
+    drop(first);
+    let (_, shared) = shared(&engine, "t", "s");
+    let error = topic.subscribe("s").open().unwrap_err();
+    check_text(&error, &["are Shared", "kind(SubscriptionKind::Shared)"]);
+    drop(shared);
 }
 
 #[test]

@@ -16,3 +16,4 @@ mod messages;
 mod permits;
 mod redelivery;
 mod shutdown;
+mod slow;

@@ -30,20 +30,37 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
         rate: bench.rate,
         shards: bench.shards,
         durability: bench.durability.map(Into::into),
-        message_bytes: bench.size,
-        batch: bench.batch,
+        message_bytes: bench.size.map(whole),
+        batch: bench.batch.map(whole),
         dir: bench.dir.clone(),
         disk: bench.disk.map(Into::into),
     };
+    let only_json = "only --json can go to standard output; name a file";
+    if [&bench.hgrm, &bench.html]
+        .into_iter()
+        .flatten()
+        .any(|path| is_stdout(path))
+    {
+        return Err(Failure::Usage(only_json.to_owned()));
+    }
     let outputs = [&bench.json, &bench.hgrm, &bench.html];
     outputs
         .into_iter()
         .flatten()
+        .filter(|path| !is_stdout(path))
         .try_for_each(|path| check_output(path, bench.input.as_deref()))?;
+    if let (Some(path), false) = (&bench.hgrm, options.scenario.has_latency()) {
+        return Err(no_latency(path, options.scenario.name()));
+    }
     let report = measured(&options)?;
-    print(&report.table());
-    if let Some(path) = &bench.json {
-        write(path, &report.json())?;
+    match bench.json.as_deref() {
+        // For a program that reads it: nothing else goes there.
+        Some(path) if is_stdout(path) => print(&report.json())?,
+        Some(path) => {
+            print(&report.table())?;
+            write(path, &report.json())?;
+        }
+        None => print(&report.table())?,
     }
     if let Some(path) = &bench.html {
         write(path, &report.html())?;
@@ -51,7 +68,7 @@ pub(crate) fn run(bench: &Bench) -> Result<(), Failure> {
     if let Some(path) = &bench.hgrm {
         match report.main_latency() {
             Some((_, histogram)) => write(path, &pelton_load::hgrm(histogram))?,
-            None => return Err(no_latency(path, &report)),
+            None => return Err(no_latency(path, report.scenario)),
         }
     }
     // An interrupted run has not checked what it was asked to.
@@ -99,10 +116,13 @@ fn stop_flag() -> io::Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-fn no_latency(path: &Path, report: &Report) -> Failure {
-    Failure::Error(format!(
-        "writing {} failed: scenario {} has no latency; leave --hgrm out",
-        path.display(),
-        report.scenario
+fn is_stdout(path: &Path) -> bool {
+    path == Path::new("-")
+}
+
+fn no_latency(path: &Path, scenario: &str) -> Failure {
+    Failure::Usage(format!(
+        "writing {} would fail: scenario {scenario} has no latency; leave --hgrm out",
+        path.display()
     ))
 }

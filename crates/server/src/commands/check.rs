@@ -1,8 +1,14 @@
 //! `pelton check`: what the machine offers an engine.
 
-use std::{fmt::Write as _, time::Duration};
+use std::{
+    fmt::Write as _,
+    fs::{self, OpenOptions},
+    path::Path,
+    time::Duration,
+};
 
 use pelton::{Fact, FactVerdict};
+use pelton_load::units;
 
 use crate::{
     args::Check,
@@ -18,6 +24,9 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
             "checking {} failed: it is no directory; name one with --dir DIR",
             check.dir.display()
         )));
+    }
+    if !check.no_probe {
+        may_write(&check.dir)?;
     }
     let probe = (!check.no_probe).then_some(PROBE);
     let report = pelton::host_report(Some(&check.dir), check.shards, probe);
@@ -44,15 +53,34 @@ pub(crate) fn run(check: &Check) -> Result<(), Failure> {
         (0, 0) => writeln!(out, "\nThis machine has all an engine wants."),
         (0, n) => writeln!(
             out,
-            "\nAn engine runs here; {n} of these lines could be better."
+            "\nAn engine runs here; {} above could be better.",
+            units::many(n as u64, "line")
         ),
-        (n, _) => writeln!(out, "\nMissing: {n} of these lines matter to an engine."),
+        (n, _) => writeln!(
+            out,
+            "\nMissing: {} above {} to an engine.",
+            units::many(n as u64, "line"),
+            if n == 1 { "matters" } else { "matter" }
+        ),
     };
-    print(&out);
+    print(&out)?;
     match failed {
         0 => Ok(()),
         _ => Err(Failure::Told),
     }
+}
+
+/// One line for what would fail each measurement in its own words.
+fn may_write(dir: &Path) -> Result<(), Failure> {
+    let path = dir.join(format!(".pelton-check-{}", std::process::id()));
+    let made = OpenOptions::new().write(true).create_new(true).open(&path);
+    made.and_then(|_| fs::remove_file(&path)).map_err(|error| {
+        Failure::Error(format!(
+            "checking {} failed: no file can be made in it ({error}); name a directory that you may \
+             write to with --dir DIR, or leave the measurement out with --no-probe",
+            dir.display()
+        ))
+    })
 }
 
 fn line(out: &mut String, fact: &Fact, width: usize) {

@@ -13,7 +13,7 @@ use pelton::{
 };
 use pelton_load::units;
 
-use crate::outcome::{Failure, print};
+use crate::outcome::{Failure, print, printed};
 
 /// Ranges of entries shown per topic; a scattered backlog has thousands.
 const RUNS_SHOWN: usize = 20;
@@ -29,7 +29,7 @@ const PLAIN: &str = "\x1b[0m";
 
 pub(crate) fn verify(dir: &Path) -> Result<(), Failure> {
     let report = inspect::verify(dir).map_err(|error| unreadable(dir, error))?;
-    print(&text(&report));
+    print(&text(&report))?;
     match report.is_sound() {
         true => Ok(()),
         false => Err(Failure::Told),
@@ -39,19 +39,20 @@ pub(crate) fn verify(dir: &Path) -> Result<(), Failure> {
 pub(crate) fn dump(dir: &Path, limit: Option<u64>) -> Result<(), Failure> {
     let mut left = limit.unwrap_or(u64::MAX);
     let mut out = BufWriter::new(io::stdout().lock());
+    let mut wrote = Ok(());
     let mut each = |entry: DumpedEntry<'_>| {
         if left == 0 {
             return ControlFlow::Break(());
         }
         left -= 1;
-        // A reader that has gone away wants no more.
-        match entry_lines(&mut out, &entry) {
+        wrote = entry_lines(&mut out, &entry);
+        match &wrote {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         }
     };
     let report = inspect::dump(dir, &mut each).map_err(|error| unreadable(dir, error))?;
-    let _ = out.flush();
+    printed(wrote.and_then(|()| out.flush()))?;
     drop(out);
     let damaged = report
         .shards
@@ -79,6 +80,12 @@ fn text(report: &DirReport) -> String {
     for shard in &report.shards {
         shard_lines(&mut out, shard);
     }
+    if report.metadata_missing {
+        let _ = writeln!(
+            out,
+            "{RED}MISSING{PLAIN}: meta.redb, which names the topics: without it an open is refused"
+        );
+    }
     let _ = match report.is_sound() {
         true => writeln!(
             out,
@@ -96,13 +103,13 @@ fn shard_lines(out: &mut String, shard: &ShardLog) {
     let found = &shard.found;
     let _ = writeln!(
         out,
-        "{BOLD}shard {}{PLAIN}  {}: {} of segments in {} files, {} entries in {} ledgers",
+        "{BOLD}shard {}{PLAIN}  {}: {} of segments in {}, {} in {}",
         shard.shard,
         shard.dir.display(),
         units::bytes(shard.bytes as f64),
-        shard.files,
-        units::count(found.entries),
-        units::count(found.ledgers)
+        units::many(shard.files, "file"),
+        units::entries(found.entries),
+        units::many(found.ledgers, "ledger")
     );
     if let Some(error) = &shard.error {
         let _ = writeln!(out, "  {RED}DAMAGED{PLAIN}: {error}");
@@ -127,8 +134,16 @@ fn shard_lines(out: &mut String, shard: &ShardLog) {
     if !shard.repairs.is_empty() {
         let _ = writeln!(
             out,
-            "  the next open has {} repairs to do",
-            shard.repairs.len()
+            "  the next open has {} to do: it syncs, cuts or zeroes what a commit left",
+            units::many(shard.repairs.len() as u64, "repair")
+        );
+    }
+    if let Some(reached) = found.reached {
+        let _ = writeln!(
+            out,
+            "  {RED}MISSING{PLAIN}: its end, or all of it: the log ends at block {} and had reached \
+             block {reached}",
+            found.end
         );
     }
     for segment in &found.lost_segments {

@@ -122,6 +122,9 @@ impl CloseReason {
     ];
 }
 
+/// A consumer that was held back gets more when no more runs than this are in its ring.
+pub(crate) const RUNS_WAITING_FEW: usize = 8;
+
 /// Shared by a consumer handle and its shard. One task or thread waits on it at a time.
 #[derive(Debug, Default)]
 pub struct ConsumerSignal {
@@ -132,6 +135,8 @@ pub struct ConsumerSignal {
     at_end: AtomicBool,
     /// Seeks that began the attachment again; a mark in the ring says where each of them did.
     resets: AtomicU32,
+    /// The shard waits for the handle to take what is in its ring.
+    held_back: AtomicBool,
     delivered: Bell,
 }
 
@@ -175,6 +180,28 @@ impl ConsumerSignal {
     #[must_use]
     pub fn resets(&self) -> u32 {
         self.resets.load(Ordering::Acquire)
+    }
+
+    /// Whether the shard gives it nothing more until it has taken most of what is in its ring. Looked
+    /// at after each run taken, and when there is none: then [`ConsumerSignal::take_held_back`].
+    #[inline]
+    #[must_use]
+    pub fn is_held_back(&self) -> bool {
+        self.held_back.load(Ordering::Relaxed)
+    }
+
+    /// True once for each time it was held back, if `waiting` runs in its ring are few enough: then
+    /// the shard is to be told, by [`crate::ShardHandle::granted`].
+    #[must_use]
+    pub fn take_held_back(&self, waiting: usize) -> bool {
+        waiting <= RUNS_WAITING_FEW && self.held_back.swap(false, Ordering::AcqRel)
+    }
+
+    pub(crate) fn set_held_back(&self, held_back: bool) {
+        self.held_back.store(held_back, Ordering::Release);
+        // Partner: the fence of `wait_for_delivery`. Either the handle sees that it is held back
+        // before it sleeps, or who calls this and looks at the ring again sees what it took.
+        fence(Ordering::SeqCst);
     }
 
     pub(crate) fn set_at_end(&self) {

@@ -387,8 +387,11 @@ impl Model {
         let poisoned = self.world.log.poisoned().is_some();
         let loses = power || std::mem::take(&mut self.lied);
         self.faults = self.rng.one_in(3);
-        let options = options(&mut self.rng);
-        let world = std::mem::replace(&mut self.world, World::new(options.clone()));
+        // No crash takes it away: a log that ends before it is refused.
+        let reached = self.world.log.synced_sequence();
+        let fresh = options(&mut self.rng);
+        let world = std::mem::replace(&mut self.world, World::new(fresh.clone()));
+        let options = Options { reached, ..fresh };
         let disk = if power {
             world.crash(&mut self.rng)
         } else {

@@ -140,3 +140,28 @@ fn an_entry_above_the_bound_is_refused_although_the_open_block_has_room() {
     let refused = log.append(slot, &entry(&[0; 101], 1), 9).unwrap_err();
     assert_eq!(refused, Refused::TooLarge);
 }
+
+#[test]
+fn an_entry_longer_than_all_memory_is_refused_and_the_longest_one_goes_again_and_again() {
+    let options = Options {
+        memory_backlog_bytes: 128 << 10,
+        ..small()
+    };
+    let most = options.memory_entry_bytes_max();
+    assert_eq!(most, 64 << 10);
+    let mut log = Log::in_memory(options);
+    let slot = log.open_topic(TopicKey(1), Durability::Memory);
+    assert_eq!(
+        log.append(slot, &entry(&vec![1; most + 1], 1), 9),
+        Err(Refused::TooLarge)
+    );
+    // With small ones in between, whose open block takes memory too.
+    for turn in 0..20 {
+        for bytes in [most, 100] {
+            let appended = log.append(slot, &entry(&vec![1; bytes], 1), turn);
+            let ordinal = appended.expect("it is empty").ordinal;
+            log.trim(slot, ordinal + 1);
+            log.flush_turn(turn);
+        }
+    }
+}

@@ -126,3 +126,8 @@ fn no_latency(path: &Path, scenario: &str) -> Failure {
         path.display()
     ))
 }
+
+/// What was typed as a size: one that does not fit is as good as the largest.
+fn whole(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
+}

@@ -35,7 +35,7 @@ pub(crate) fn run(simulate: &Simulate) -> Result<(), Failure> {
         (Some(worked), _) => worked.table(&played.runs),
         (None, true) => table::compare(&played.scenario, &played.runs),
         (None, false) => table::rounds(&played.scenario, &played.runs),
-    });
+    })?;
     if let Some(path) = &simulate.json {
         write(path, &json::json(&played))?;
     }

@@ -57,7 +57,9 @@ impl Broker {
 
     /// Everything the consumer holds, taken as one value first (rule D108; apache/pulsar#5276).
     pub(crate) fn nack_all(&mut self, id: ConsumerId) {
-        let Some(index) = self.consumer(id).map(|consumer| consumer.sub) else {
+        // One that holds nothing gives nothing back: a standby does not rewind the active one.
+        let holder = self.consumer(id).filter(|consumer| consumer.unacked > 0);
+        let Some(index) = holder.map(|consumer| consumer.sub) else {
             self.acks_ignored += 1;
             return;
         };

@@ -139,6 +139,22 @@ fn a_run_of_acks_whose_start_is_trimmed_acks_the_rest() {
 }
 
 #[test]
+fn a_standby_that_gives_all_back_does_not_rewind_the_active() {
+    let mut world = World::new();
+    world.wish.kind = SubscriptionKind::Failover;
+    let ids = [world.attach(0), world.attach(1)];
+    world.publish(3, 1);
+    for id in ids {
+        world.flow(id, 10);
+    }
+    let active = world.got[0].0;
+    let consumer = ids.into_iter().find(|&id| id != active).unwrap();
+    world.send(Event::NackAll { consumer });
+    world.settle();
+    assert_eq!(world.got.len(), 3, "each came once: {:?}", world.got);
+}
+
+#[test]
 fn what_nobody_wanted_before_the_first_subscription_is_let_go() {
     let mut world = World::new();
     world.publish(3, 1);

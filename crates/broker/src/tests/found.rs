@@ -6,7 +6,7 @@ use pelton_storage::{CursorState, Durability, Log, Options as LogOptions, SubKey
 use super::world::World;
 use crate::{
     Broker, Effect, Event, Handled, InitialPosition, KeyShared, MetaDone, MetaOp, Now, Options,
-    Reply, Request, RequestError, RequestId, Subscribe, SubscriptionKind, TOPIC_PREFIX, TopicId,
+    Policy, Reply, Request, RequestError, RequestId, Subscribe, SubscriptionKind, TOPIC_PREFIX, TopicId,
     TopicRecord,
 };
 
@@ -152,6 +152,27 @@ fn a_standby_that_gives_all_back_does_not_rewind_the_active() {
     world.send(Event::NackAll { consumer });
     world.settle();
     assert_eq!(world.got.len(), 3, "each came once: {:?}", world.got);
+}
+
+#[test]
+fn a_cap_that_resumes_at_its_limit_lets_nothing_through_at_it() {
+    let mut world = World::new();
+    world.policy(Policy {
+        max_unacked_messages_per_consumer: 2,
+        max_unacked_messages_unblock_ratio: 1.0,
+        ..Policy::default()
+    });
+    world.wish.capped = true;
+    let c = world.attach(0);
+    world.publish(5, 1);
+    world.flow(c, 10);
+    world.attach(1); // who is blocked is looked at again
+    world.settle();
+    assert_eq!(world.got.len(), 2);
+    let first = world.got[0].1;
+    world.ack(c, first);
+    world.settle();
+    assert_eq!(world.got.len(), 3);
 }
 
 #[test]

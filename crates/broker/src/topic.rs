@@ -206,12 +206,23 @@ impl Broker {
     ) -> Result<Option<Reply>, RequestError> {
         let before = Arc::clone(&self.find_topic(topic)?.policy);
         let durability = self.topic_at(topic.0).durability;
-        self.use_policy(topic, Arc::new(policy));
+        let policy = Arc::new(policy);
+        self.use_policy(topic, Arc::clone(&policy));
         if !durability.is_stored() {
             return Ok(Some(Reply::Done));
         }
-        self.write_record(id, topic.0, Reply::Done, Undo::Policy(topic, before));
+        let undo = Undo::Policy(topic, policy, before);
+        self.write_record(id, topic.0, Reply::Done, undo);
         Ok(None)
+    }
+
+    /// What was asked for since stays.
+    fn undo_policy(&mut self, topic: TopicId, failed: &Arc<Policy>, held: Arc<Policy>) {
+        self.meta.forget_policy(failed, &held);
+        let in_use = self.find_topic(topic).map(|topic| &topic.policy);
+        if in_use.is_ok_and(|in_use| Arc::ptr_eq(in_use, failed)) {
+            self.use_policy(topic, held);
+        }
     }
 
     /// The policy holds from now on, for what is pending too.
@@ -393,7 +404,7 @@ impl Broker {
                 match wait.undo {
                     Undo::Topic(topic) => self.remove_topic(topic.0),
                     Undo::Subscription(topic, name) => self.undo_subscription(topic, &name),
-                    Undo::Policy(topic, policy) => self.use_policy(topic, policy),
+                    Undo::Policy(topic, failed, held) => self.undo_policy(topic, &failed, held),
                     Undo::Terminate(topic) => {
                         if let Some(topic) = self.topics[topic.0 as usize].as_mut() {
                             topic.end = End::Open;

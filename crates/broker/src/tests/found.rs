@@ -1,13 +1,15 @@
 //! What the simulator found, each test named after what went wrong.
 
 use pelton_flow::Granter;
-use pelton_storage::{CursorState, Durability, Log, Options as LogOptions, SubKey, TopicKey};
+use pelton_storage::{
+    CursorState, Durability, Log, Options as LogOptions, SubKey, TopicKey,
+};
 
 use super::world::World;
 use crate::{
     Broker, Effect, Event, Handled, InitialPosition, KeyShared, MetaDone, MetaOp, Now, Options,
-    Policy, Reply, Request, RequestError, RequestId, Subscribe, SubscriptionKind, TOPIC_PREFIX, TopicId,
-    TopicRecord,
+    Policy, Reply, Request, RequestError, RequestId, Subscribe, SubscriptionKind, TOPIC_PREFIX,
+    TopicId, TopicRecord,
 };
 
 /// A core with a log that could store: its disk never answers, its metadata as the test says.
@@ -173,6 +175,26 @@ fn a_cap_that_resumes_at_its_limit_lets_nothing_through_at_it() {
     world.ack(c, first);
     world.settle();
     assert_eq!(world.got.len(), 3);
+}
+
+#[test]
+fn a_policy_that_could_not_be_written_takes_no_later_one_with_it() {
+    let cap = |broker: &mut Broker, topic: TopicId, max: u64| {
+        let policy = Box::new(Policy {
+            max_unacked_messages_per_consumer: max,
+            ..Policy::default()
+        });
+        request(broker, Request::SetPolicy { topic, policy });
+        take(broker).1.remove(0)
+    };
+    let in_use = |broker: &Broker| broker.topic_at(0).policy.max_unacked_messages_per_consumer;
+    let mut broker = durable();
+    let topic = open_topic(&mut broker);
+    let [first, second] = [1, 2].map(|max| cap(&mut broker, topic, max));
+    end(&mut broker, &first, Err("no".to_owned()));
+    assert_eq!(in_use(&broker), 2);
+    end(&mut broker, &second, Err("no".to_owned()));
+    assert_eq!(in_use(&broker), 50_000);
 }
 
 #[test]

@@ -164,6 +164,14 @@ impl Subscription {
         }
     }
 
+    /// Position order is all that a single consumer has: nothing stays behind for its delay, where a
+    /// cumulative ack would take it along unseen.
+    pub(crate) fn end_all_delays(&mut self, log: &Log) {
+        while let Some(ordinal) = self.delays.pop_due(u64::MAX) {
+            self.owe(log, ordinal);
+        }
+    }
+
     /// It is acked while it waits to be owed again.
     pub(crate) fn end_delay(&mut self, log: &Log, ordinal: u64) {
         if let Some(redelivery) = self.redeliveries.get(&ordinal) {

@@ -2,7 +2,7 @@
 
 use pelton_flow::Granter;
 use pelton_storage::{
-    CursorState, Durability, Log, Options as LogOptions, SubKey, TopicKey,
+    CursorState, Durability, Log, Options as LogOptions, Position, SubKey, TopicKey,
 };
 
 use super::world::World;
@@ -195,6 +195,36 @@ fn a_policy_that_could_not_be_written_takes_no_later_one_with_it() {
     assert_eq!(in_use(&broker), 2);
     end(&mut broker, &second, Err("no".to_owned()));
     assert_eq!(in_use(&broker), 50_000);
+}
+
+#[test]
+fn an_exclusive_consumer_gets_what_a_shared_one_gave_back_at_once_and_in_order() {
+    let mut world = World::new();
+    world.wish.capped = true;
+    let shared = world.attach(0);
+    world.publish(3, 1);
+    world.flow(shared, 10);
+    let first = world.got[0].1;
+    world.send(Event::Nack {
+        consumer: shared,
+        position: first,
+        delay_ns: Some(60_000_000_000),
+    });
+    world.close(shared);
+    world.got.clear();
+    world.wish.kind = SubscriptionKind::Exclusive;
+    let exclusive = world.attach(0);
+    world.flow(exclusive, 10);
+    let got: Vec<_> = world
+        .got
+        .iter()
+        .map(|&(_, at, _, count)| (at, count))
+        .collect();
+    let expected = [0, 1, 2].map(|at| {
+        let entry = first.entry + at;
+        (Position { entry, ..first }, 0)
+    });
+    assert_eq!(got, expected);
 }
 
 #[test]

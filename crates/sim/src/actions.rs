@@ -1,12 +1,16 @@
 //! What clients do, step by step: each step finds its subject, tells the core, and tells the oracle.
 
 use pelton_broker::storage::{Durability, Position};
-use pelton_broker::{InitialPosition, Publish, SubscriptionKind};
+use pelton_broker::{InitialPosition, Publish};
 
-use crate::clients::{Consumer, Producer};
+use crate::chance::Chance;
+use crate::clients::Producer;
 use crate::core::{Ask, Say};
-use crate::oracle::{Check, Entry, Fate, Life, hold};
+use crate::cursor::Still;
+use crate::keys::KEYS;
+use crate::oracle::{Check, Entry, Fate};
 use crate::steps::Step;
+use crate::wishes::{delay_ns, policy, wish};
 use crate::world::{Asked, World};
 
 /// Subscriptions of a topic.
@@ -35,25 +39,19 @@ impl World {
             Step::Subscribe {
                 topic,
                 sub,
-                exclusive,
+                kind,
+                who,
                 latest,
                 granted,
             } => {
-                let kind = match exclusive {
-                    true => SubscriptionKind::Exclusive,
-                    false => SubscriptionKind::Shared,
-                };
+                let (topic, sub) = (self.topic(topic), sub % SUBS);
                 let initial = match latest {
                     true => InitialPosition::Latest,
                     false => InitialPosition::Earliest,
                 };
-                let name = format!("s{}", sub % SUBS);
-                self.subscribe(
-                    self.topic(topic),
-                    &name,
-                    (kind, initial),
-                    u32::from(granted),
-                )
+                let wish = wish(5 * topic + usize::from(sub), kind, who);
+                let granted = u32::from(granted);
+                self.subscribe(topic, &format!("s{sub}"), (wish, initial), granted)
             }
             Step::Unsubscribe { topic, sub } => {
                 self.unsubscribe(self.topic(topic), &format!("s{}", sub % SUBS))
@@ -78,8 +76,22 @@ impl World {
                 pick,
                 entries,
             } => self.say_of_one(consumer, pick, |at| Say::AckRun(at, u32::from(entries))),
-            Step::AckCumulative { consumer, pick } => {
-                self.say_of_one(consumer, pick, Say::AckCumulative)
+            Step::AckBatch {
+                consumer,
+                pick,
+                seed,
+            } => self.say_of_one(consumer, pick, |at| Say::AckBatch(at, still(seed))),
+            Step::AckCumulative {
+                consumer,
+                pick,
+                part,
+            } => {
+                let still = if part < 64 {
+                    still(part.into())
+                } else {
+                    Vec::new()
+                };
+                self.say_of_one(consumer, pick, |at| Say::AckCumulative(at, still))
             }
             Step::AckFalse {
                 consumer,
@@ -90,12 +102,20 @@ impl World {
                 consumer,
                 pick,
                 entries,
+                delay,
             } => {
                 for offset in 0..entries {
-                    self.say_of_one(consumer, pick.wrapping_add(offset), Say::Nack)?;
+                    let nack = |at| Say::Nack(at, delay_ns(delay));
+                    self.say_of_one(consumer, pick.wrapping_add(offset), nack)?;
                 }
                 Ok(())
             }
+            Step::NackAll { consumer } => match self.consumer(consumer) {
+                Some(consumer) => self.say(consumer, &Say::NackAll),
+                None => Ok(()),
+            },
+            Step::Release { consumer, pick } => self.say_of_one(consumer, pick, Say::Release),
+            Step::SetPolicy { topic, seed } => self.set_policy(self.topic(topic), policy(seed)),
             _ => unreachable!("{step:?} is of the world"),
         }
     }
@@ -225,7 +245,7 @@ impl World {
                 id: number,
                 body: body(number, size),
                 messages: messages(number, size),
-                key_hash: (number % 7) as u32,
+                key_hash: key_of(number),
                 sequence,
                 publish_ms: self.now.wall_ms,
                 fate: Fate::Owed,
@@ -255,102 +275,6 @@ impl World {
         Ok(())
     }
 
-    pub(crate) fn subscribe(
-        &mut self,
-        topic: usize,
-        name: &str,
-        (kind, initial): (SubscriptionKind, InitialPosition),
-        granted: u32,
-    ) -> Check {
-        let state = &mut self.oracle.topics[topic];
-        let (shard, topic_name) = (state.shard, state.name.clone());
-        let Some((life, id)) = state
-            .life
-            .as_mut()
-            .and_then(|life| life.id.map(|id| (life, id)))
-        else {
-            return self.open_topic(topic, false);
-        };
-        let before = life.sub(name).map(|sub| sub.kind);
-        let slot = free_slot(&self.consumers, |c| {
-            let here = c.attached && self.oracle.topics[c.topic].shard == shard;
-            here.then_some(c.slot)
-        });
-        let users = self
-            .consumers
-            .iter()
-            .filter(|c| c.attached && c.is_of(&topic_name, name));
-        let users = users.count();
-        self.consumers_ever += 1;
-        let of = (topic, topic_name);
-        let (mut consumer, account) = Consumer::new(self.consumers_ever, of, name.to_owned(), slot);
-        let ask = Ask::Subscribe {
-            topic: id,
-            sub: name.to_owned(),
-            kind,
-            initial,
-            name: consumer.name.clone(),
-            account,
-            slot,
-        };
-        let alone = SubscriptionKind::Exclusive;
-        if users > 0 && before.is_some_and(|before| before == alone || before != kind) {
-            return self.ask(shard, ask, Asked::Refused("busy"));
-        }
-        if granted > 0 {
-            let rung = consumer.grant(granted);
-            hold("D12 doorbell", !rung, || {
-                "nobody waits for a newcomer".to_owned()
-            })?;
-        }
-        let made = self.sub_for(topic, name, kind, initial);
-        self.consumers.push(consumer);
-        let consumer = self.consumers.len() - 1;
-        self.ask(shard, ask, Asked::Subscribe { consumer, made })
-    }
-
-    pub(crate) fn close_consumer(&mut self, consumer: usize) -> Check {
-        let of = &mut self.consumers[consumer];
-        let (Some(id), topic) = (of.id.filter(|_| of.told), of.topic) else {
-            return Ok(());
-        };
-        if std::mem::take(&mut of.attached) {
-            let name = of.sub.clone();
-            let life = self.oracle.topics[topic].life.as_mut();
-            if let Some(Life { subs, entries, .. }) = life
-                && let Some(sub) = subs.iter_mut().find(|sub| sub.name == name)
-            {
-                sub.release(consumer, entries);
-            }
-        }
-        let shard = self.oracle.topics[topic].shard;
-        self.ask(shard, Ask::CloseConsumer(id), Asked::Plain)
-    }
-
-    fn unsubscribe(&mut self, topic: usize, name: &str) -> Check {
-        let state = &mut self.oracle.topics[topic];
-        let (shard, topic_name) = (state.shard, state.name.clone());
-        let Some((life, id)) = state
-            .life
-            .as_mut()
-            .and_then(|life| life.id.map(|id| (life, id)))
-        else {
-            return Ok(());
-        };
-        let there = life.sub(name).is_some();
-        let mut consumers = self.consumers.iter();
-        let used = consumers.any(|c| c.attached && c.is_of(&topic_name, name));
-        let asked = match (there, used) {
-            (false, _) => Asked::Refused("not found"),
-            (_, true) => Asked::Refused("in use"),
-            _ => {
-                self.forget_sub(topic, name);
-                Asked::Plain
-            }
-        };
-        self.ask(shard, Ask::Unsubscribe(id, name.to_owned()), asked)
-    }
-
     fn grant(&mut self, consumer: usize, messages: u32) {
         let of = &mut self.consumers[consumer];
         let shard = self.oracle.topics[of.topic].shard;
@@ -375,7 +299,7 @@ impl World {
     pub(crate) fn ack(&mut self, consumer: usize, index: usize) -> Check {
         let topic = self.consumers[consumer].topic;
         match self.oracle.life(topic).position(index) {
-            Some(position) => self.say(consumer, Say::Ack(position)),
+            Some(position) => self.say(consumer, &Say::Ack(position)),
             None => Ok(()),
         }
     }
@@ -397,7 +321,7 @@ impl World {
         let life = self.oracle.topics[of.topic].life.as_ref();
         let position = index.and_then(|index| life.and_then(|life| life.position(index)));
         match position {
-            Some(position) => self.say(consumer, say(position)),
+            Some(position) => self.say(consumer, &say(position)),
             None => Ok(()),
         }
     }
@@ -433,26 +357,26 @@ impl World {
         let say = match kind % 8 {
             // Of any entry of the topic, whoever has it.
             0 => any.map(Say::Ack),
-            1 => any.map(Say::Nack),
+            1 => any.map(|at| Say::Nack(at, None)),
             2 => last(topic).map(|at| Say::Ack(beyond(at))),
-            3 => last(topic).map(|at| Say::AckCumulative(beyond(at))),
+            3 => last(topic).map(|at| Say::AckCumulative(beyond(at), Vec::new())),
             4 => Some(Say::Ack(nowhere)),
             5 => Some(Say::AckRun(nowhere, u32::MAX)),
             6 => nth(&others, pick, |_| true).and_then(last).map(Say::Ack),
             _ => any.map(|at| Say::AckRun(at, 1 + 3 * u32::from(pick))),
         };
         match say {
-            Some(say) => self.say(consumer, say),
+            Some(say) => self.say(consumer, &say),
             None => Ok(()),
         }
     }
 
-    fn say(&mut self, consumer: usize, say: Say) -> Check {
+    fn say(&mut self, consumer: usize, say: &Say) -> Check {
         let of = &self.consumers[consumer];
         let (Some(id), shard) = (of.id, self.oracle.topics[of.topic].shard) else {
             return Ok(());
         };
-        self.oracle.said(consumer, of, say);
+        self.oracle.said(consumer, of, say, self.now.mono_ns);
         self.shards[shard].core.say(id, say, self.now);
         self.pump(shard)
     }
@@ -465,11 +389,29 @@ fn nth(all: &[usize], pick: u8, wanted: impl FnMut(&&usize) -> bool) -> Option<u
 }
 
 /// The lowest slot that nobody uses, as the shell gives them out.
-fn free_slot<T>(all: &[T], used: impl Fn(&T) -> Option<u32>) -> u32 {
+pub(crate) fn free_slot<T>(all: &[T], used: impl Fn(&T) -> Option<u32>) -> u32 {
     let used: Vec<u32> = all.iter().filter_map(used).collect();
     (0..)
         .find(|slot| !used.contains(slot))
         .expect("fewer than 2^32")
+}
+
+/// One in four entries has no key.
+fn key_of(number: u64) -> u32 {
+    let of_all = Chance(number).below(KEYS.len() as u64 * 4 / 3);
+    KEYS.get(of_all as usize).copied().unwrap_or(0).into()
+}
+
+/// Any messages of a batch; now and then too many words, or too few.
+fn still(seed: u16) -> Still {
+    let mut chance = Chance(u64::from(seed));
+    let words = [1, 1, 1, 2, 16, 17][chance.below(6) as usize];
+    let mut word = || match chance.below(4) {
+        0 => u64::MAX,
+        1 => chance.next() | chance.next(),
+        _ => chance.next(),
+    };
+    (0..words).map(|_| word()).collect()
 }
 
 fn messages(number: u64, size: u8) -> u32 {

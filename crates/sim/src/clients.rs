@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use pelton_broker::flow::{Account, Grant, Granter};
 use pelton_broker::{ConsumerId, ProducerId};
 
+use crate::sub::Wish;
+
 #[derive(Debug)]
 pub(crate) struct Producer {
     pub(crate) topic: usize,
@@ -21,8 +23,8 @@ pub(crate) struct Producer {
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) name: String,
+    pub(crate) priority: i32,
     pub(crate) topic: usize,
-    pub(crate) topic_name: String,
     pub(crate) sub: String,
     pub(crate) slot: u32,
     pub(crate) id: Option<ConsumerId>,
@@ -38,17 +40,12 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    pub(crate) fn new(
-        number: usize,
-        (topic, topic_name): (usize, String),
-        sub: String,
-        slot: u32,
-    ) -> (Consumer, Account) {
+    pub(crate) fn new(wish: &Wish, topic: usize, sub: String, slot: u32) -> (Consumer, Account) {
         let (granter, account) = Granter::pair();
         let consumer = Consumer {
-            name: format!("c{number}"),
+            name: wish.name.clone(),
+            priority: wish.priority,
             topic,
-            topic_name,
             sub,
             slot,
             id: None,
@@ -60,10 +57,6 @@ impl Consumer {
             saw: Vec::new(),
         };
         (consumer, account)
-    }
-
-    pub(crate) fn is_of(&self, topic: &str, sub: &str) -> bool {
-        self.topic_name == topic && self.sub == sub
     }
 
     /// Asks for messages; true if the shard's doorbell is to be rung.

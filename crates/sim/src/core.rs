@@ -6,13 +6,15 @@ use pelton_broker::storage::{
     TopicKey,
 };
 use pelton_broker::{
-    Broker, BrokerStats, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, LogState,
-    MetaDone, Now, Options, ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId,
-    Subscribe, SubscriptionKind, TOPIC_PREFIX, TopicId, TopicRecord,
+    Broker, BrokerStats, ConsumerId, Effect, Event, Handled, InitialPosition, LogState, MetaDone,
+    Now, Options, Policy, ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId,
+    Subscribe, TOPIC_PREFIX, TopicId, TopicRecord,
 };
 
+use crate::cursor::Still;
 use crate::disk::Disk;
 use crate::meta::Meta;
+use crate::sub::Wish;
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -23,17 +25,24 @@ pub(crate) struct Core {
 /// What came out of the core for its clients.
 #[derive(Debug)]
 pub(crate) enum Out {
-    HandOver {
-        consumer: ConsumerId,
-        entries: Vec<Delivered>,
-        messages: u32,
-        redeliveries: u32,
-    },
+    HandOver(HandOver),
+    /// A consumer is told whether it is the active one.
+    Active(ConsumerId, bool),
     Receipts(Receipts),
     Reply(u64, Result<Reply, RequestError>),
     /// Name of a topic whose record is being written.
     Record(TopicRecord),
     Poisoned,
+}
+
+/// A run as a consumer gets it.
+#[derive(Debug)]
+pub(crate) struct HandOver {
+    pub(crate) consumer: ConsumerId,
+    pub(crate) entries: Vec<Delivered>,
+    pub(crate) messages: u32,
+    pub(crate) redeliveries: u32,
+    pub(crate) still: Option<Still>,
 }
 
 /// One entry as a consumer gets it.
@@ -57,24 +66,29 @@ pub(crate) enum Ask {
     Subscribe {
         topic: TopicId,
         sub: String,
-        kind: SubscriptionKind,
+        wish: Wish,
         initial: InitialPosition,
-        name: String,
         account: Account,
         slot: u32,
     },
     CloseConsumer(ConsumerId),
     FlushAcks(ConsumerId),
     Unsubscribe(TopicId, String),
+    SetPolicy(TopicId, Policy),
 }
 
 /// What a consumer says of entries.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Say {
     Ack(Position),
     AckRun(Position, u32),
-    AckCumulative(Position),
-    Nack(Position),
+    /// With what is left of it.
+    AckBatch(Position, Still),
+    AckCumulative(Position, Still),
+    /// With the delay that it asks for, in nanoseconds.
+    Nack(Position, Option<u64>),
+    NackAll,
+    Release(Position),
 }
 
 /// A topic as recovery found it.
@@ -139,20 +153,19 @@ impl Core {
             Ask::Subscribe {
                 topic,
                 sub: subscription,
-                kind,
+                wish,
                 initial,
-                name: consumer,
                 account,
                 slot,
             } => Request::Subscribe(Box::new(Subscribe {
                 topic,
                 subscription,
-                kind,
+                kind: wish.kind,
                 initial,
                 durable: true,
-                consumer,
-                priority_level: 0,
-                key_shared: KeyShared::default(),
+                consumer: wish.name,
+                priority_level: wish.priority,
+                key_shared: wish.keys,
                 account,
                 slot,
             })),
@@ -162,29 +175,40 @@ impl Core {
                 topic,
                 subscription,
             },
+            Ask::SetPolicy(topic, policy) => {
+                let policy = Box::new(policy);
+                Request::SetPolicy { topic, policy }
+            }
         };
         let id = RequestId(id);
         self.event(Event::Request { id, request }, now);
     }
 
-    pub(crate) fn say(&mut self, consumer: ConsumerId, say: Say, now: Now) {
-        let event = match say {
+    pub(crate) fn say(&mut self, consumer: ConsumerId, say: &Say, now: Now) {
+        let event = match *say {
             Say::Ack(position) => Event::Ack { consumer, position },
             Say::AckRun(first, entries) => Event::AckRun {
                 consumer,
                 first,
                 entries,
             },
-            Say::AckCumulative(position) => Event::AckCumulative {
+            Say::AckBatch(position, ref still) => Event::AckBatch {
                 consumer,
                 position,
-                still: &[],
+                still,
             },
-            Say::Nack(position) => Event::Nack {
+            Say::AckCumulative(position, ref still) => Event::AckCumulative {
                 consumer,
                 position,
-                delay_ns: None,
+                still,
             },
+            Say::Nack(position, delay_ns) => Event::Nack {
+                consumer,
+                position,
+                delay_ns,
+            },
+            Say::NackAll => Event::NackAll { consumer },
+            Say::Release(position) => Event::Release { consumer, position },
         };
         self.event(event, now);
     }
@@ -267,13 +291,15 @@ impl Core {
                             publish_ms: meta.publish_ms,
                         }
                     };
-                    out.push(Out::HandOver {
+                    out.push(Out::HandOver(HandOver {
                         consumer,
                         entries: slots.map(entry).collect(),
                         messages: run.messages,
                         redeliveries: run.redeliveries,
-                    });
+                        still: run.still.map(Vec::from),
+                    }));
                 }
+                Effect::Active { consumer, active } => out.push(Out::Active(consumer, active)),
                 Effect::Receipts(receipts) => out.push(Out::Receipts(receipts)),
                 Effect::Reply { id, reply } => out.push(Out::Reply(id.0, reply)),
                 Effect::Disk(op) => {
@@ -294,8 +320,7 @@ impl Core {
                 }
                 Effect::LogState(LogState::Poisoned(_)) => out.push(Out::Poisoned),
                 Effect::LogState(LogState::Open | LogState::DiskFull) => {}
-                other @ (Effect::Active { .. }
-                | Effect::Reset { .. }
+                other @ (Effect::Reset { .. }
                 | Effect::EndOfTopic { .. }
                 | Effect::Terminated { .. }) => unreachable!("nobody asked for {other:?}"),
             }

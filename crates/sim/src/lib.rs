@@ -10,16 +10,23 @@
 #![forbid(unsafe_code)]
 
 mod actions;
+mod attach;
 mod chance;
 mod clients;
 mod core;
+mod counts;
+mod cursor;
 mod disk;
+mod election;
+mod keys;
 mod meta;
 mod oracle;
 mod reopen;
 mod run;
 mod shrink;
 mod steps;
+mod sub;
+mod wishes;
 mod world;
 
 pub use oracle::Violation;

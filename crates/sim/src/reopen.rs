@@ -3,11 +3,12 @@
 //! Of what was promised nothing is missing, of what was never there nothing is found, and what is
 //! missing is an end of the topic, never a hole in it.
 
-use pelton_broker::SubscriptionKind;
 use pelton_broker::storage::{CursorState, Durability, Position};
 
 use crate::core::Found;
-use crate::oracle::{Check, FOUND, Fate, Ledger, Life, Oracle, Sub, Violation, hold};
+use crate::cursor::{Cursor, Still, all_of, both};
+use crate::oracle::{Check, Entry, FOUND, Fate, Ledger, Life, Oracle, Violation, hold};
+use crate::sub::Sub;
 
 /// What the end of a life leaves standing.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +77,7 @@ fn survive(
     let present = place(&mut life, &found.positions)?;
     let last = present.last().copied();
     for (at, entry) in life.entries.iter().enumerate().filter(|_| current) {
-        let consumed = life.subs.iter().all(|sub| sub.is_acked(at));
+        let consumed = life.subs.iter().all(|sub| sub.cursor.is_acked(at));
         let promised = entry.fate == Fate::Found || entry.fate == Fate::Stored && keeps;
         let there = present.binary_search(&at).is_ok();
         let fine = there || consumed || (!promised && last.is_none_or(|last| at > last));
@@ -99,22 +100,29 @@ fn survive(
         stored: present.len(),
         ..Life::default()
     };
+    let policy = found.record.policy.clone().unwrap_or_default();
+    let asked = life.policies.iter().any(|(asked, _)| *asked == policy);
+    hold("T7 policy", asked || !current, || {
+        format!("nobody asked {} for {policy:?}", found.record.name)
+    })?;
+    left.policies = vec![(policy, true)];
     for stored in &found.record.subscriptions {
         let known = life.subs.iter().find(|sub| sub.key == stored.key);
-        let cursor = cursor_of(found, stored.key);
-        let mut sub = Sub::new(&stored.name, SubscriptionKind::Shared);
-        (sub.key, sub.answered, sub.promised) = (stored.key, true, FOUND);
-        for (at, (&index, &position)) in present.iter().zip(&found.positions).enumerate() {
-            let acked = cursor.is_some_and(|cursor| is_acked(cursor, position));
-            if let Some(known) = known.filter(|_| current) {
-                let name = || format!("entry {index} of {}/{}", found.record.name, sub.name);
-                hold("T7 never acked", !acked || known.is_acked(index), name)?;
-                let promised = known.acked.get(index) == Some(&FOUND)
-                    || known.is_promised(index) && keeps
-                    || known.is_acked(index) && ending.orderly;
-                hold("T7 ack lost", acked || !promised, name)?;
-            }
-            sub.set_acked(at, if acked { FOUND } else { 0 });
+        let mut sub = Sub::new(&stored.name, left.policy());
+        (sub.key, sub.answered) = (stored.key, true);
+        sub.cursor = cursor_of(found, stored.key, &present, &life.entries);
+        if let Some(known) = known.filter(|_| current) {
+            let promise = (keeps, ending.orderly);
+            compare(
+                &sub.cursor,
+                &known.cursor,
+                (&present, &life.entries),
+                promise,
+            )
+            .map_err(|violation| Violation {
+                what: format!("{} of {}/{}", violation.what, found.record.name, sub.name),
+                ..violation
+            })?;
         }
         left.subs.push(sub);
     }
@@ -157,11 +165,68 @@ fn place(life: &mut Life, positions: &[Position]) -> Result<Vec<usize>, Violatio
     Ok(present)
 }
 
-fn cursor_of(found: &Found, key: u64) -> Option<&CursorState> {
-    let mut cursors = found.cursors.iter();
-    cursors
-        .find(|cursor| cursor.0 == key)
-        .map(|cursor| &cursor.1)
+/// What recovery found of a cursor, with the entries that are there counted from 0.
+fn cursor_of(found: &Found, key: u64, present: &[usize], entries: &[Entry]) -> Cursor {
+    let mut cursor = Cursor::default();
+    cursor.promised = FOUND;
+    let state = found.cursors.iter().find(|cursor| cursor.0 == key);
+    let Some((_, state)) = state else {
+        return cursor;
+    };
+    for (at, (&index, &position)) in present.iter().zip(&found.positions).enumerate() {
+        let part = state.partial.iter().find(|part| part.0 == position);
+        let part = part.map(|(_, words)| both(&all_of(entries[index].messages), words));
+        if is_acked(state, position) {
+            cursor.set_acked(at, FOUND);
+        } else if let Some(part) = part {
+            cursor.set_part(at, FOUND, part);
+        }
+    }
+    cursor
+}
+
+/// Nothing is acked that was not, and what was promised is.
+fn compare(
+    found: &Cursor,
+    known: &Cursor,
+    (present, entries): (&[usize], &[Entry]),
+    (keeps, orderly): (bool, bool),
+) -> Check {
+    for (at, &index) in present.iter().enumerate() {
+        let all = all_of(entries[index].messages);
+        let what = || {
+            format!(
+                "entry {index}: {:?}, known {:?}",
+                found.part(at),
+                known.part(index)
+            )
+        };
+        let least = |acked: bool, part: Option<&Still>| match part {
+            _ if acked => Vec::new(),
+            Some(part) => part.clone(),
+            None => all.clone(),
+        };
+        let left = least(found.is_acked(at), found.part(at));
+        let known_left = least(known.is_acked(index), known.part(index));
+        hold("T7 never acked", covers(&left, &known_left), what)?;
+        let promised_left = if orderly {
+            known_left
+        } else if known.ack_of(index) == FOUND || known.is_promised(index) && keeps {
+            Vec::new()
+        } else {
+            least(false, known.promised_part(index, keeps))
+        };
+        hold("T7 ack lost", covers(&promised_left, &left), what)?;
+    }
+    Ok(())
+}
+
+/// Whether `left` has every message of `part`.
+fn covers(left: &[u64], part: &[u64]) -> bool {
+    let word = |at: usize| left.get(at).copied().unwrap_or(0);
+    part.iter()
+        .enumerate()
+        .all(|(at, &part)| part & !word(at) == 0)
 }
 
 fn is_acked(cursor: &CursorState, position: Position) -> bool {

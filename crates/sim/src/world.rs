@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use pelton_broker::storage::{Durability, Options as LogOptions};
 use pelton_broker::{
-    InitialPosition, Now, Outcome, Receipts, Refusal, Reply, RequestError, SubscriptionKind,
+    ConsumerId, InitialPosition, Now, Outcome, Policy, Receipts, Refusal, Reply, RequestError,
     TopicRecord,
 };
 
@@ -13,9 +13,11 @@ use crate::clients::{Consumer, Producer};
 use crate::core::{Ask, Core, Out};
 use crate::disk::Disk;
 use crate::meta::Meta;
-use crate::oracle::{Check, Fate, Life, Oracle, State, Sub, Topic, Violation, hold};
+use crate::oracle::{Check, Fate, Life, Oracle, Topic, Violation, hold};
 use crate::reopen::Ending;
 use crate::steps::{End, Step};
+use crate::sub::Sub;
+use crate::wishes::wish;
 
 /// Rounds after which a shard must have come to rest.
 const ROUNDS_MAX: u32 = 3_000;
@@ -35,7 +37,6 @@ pub(crate) struct World {
     pub(crate) asked: BTreeMap<u64, (usize, Asked)>,
     pub(crate) last_request: u64,
     pub(crate) last_entry: u64,
-    pub(crate) consumers_ever: usize,
     pub(crate) totals: Totals,
 }
 
@@ -68,8 +69,16 @@ pub(crate) enum Asked {
         consumer: usize,
         ack: u64,
     },
+    SetPolicy {
+        topic: usize,
+        life: u64,
+        /// In the list of the topic's policies.
+        number: usize,
+    },
     /// Answered well, unless its metadata fails.
     Plain,
+    /// Answered well.
+    Done,
     /// Nothing may change.
     Refused(&'static str),
 }
@@ -92,7 +101,10 @@ impl World {
         let topics = 2 + chance.below(4) as usize;
         let first = chance.below(3) as usize;
         let topic = |at: usize| Topic {
-            name: format!("t{at}"),
+            name: match at % 2 {
+                0 => format!("t{at}"),
+                _ => format!("t{at}-partition-{at}"),
+            },
             shard: at % shards,
             durability: [Durability::Synced, Durability::Memory, Durability::Written]
                 [(first + at) % 3],
@@ -117,7 +129,6 @@ impl World {
             asked: BTreeMap::new(),
             last_request: 0,
             last_entry: 0,
-            consumers_ever: 0,
             totals: Totals::default(),
         };
         for at in 0..shards {
@@ -216,6 +227,7 @@ impl World {
                 shard.core.granted(id, now);
             }
         }
+        self.oracle.tick(at, now.mono_ns);
         shard.core.tick(now);
         self.pump(at)?;
         let shard = &self.shards[at];
@@ -319,37 +331,28 @@ impl World {
             rule: "T8 statistics",
             what,
         })?;
-        let lied = shard.disk.lied;
+        let (lied, next_ns) = (shard.disk.lied, shard.core.next_deadline());
+        self.oracle.check_owed(at, next_ns)?;
         self.oracle.check_stats(at, &stats, lied, &self.consumers)
     }
 
     fn take(&mut self, at: usize, out: Out) -> Check {
         match out {
-            Out::HandOver {
-                consumer: id,
-                entries,
-                messages,
-                redeliveries,
-            } => {
-                let sum: u32 = entries.iter().map(|entry| entry.messages).sum();
-                hold("D7 messages", sum == messages && sum > 0, || {
-                    format!("a run of {sum} messages says {messages}")
-                })?;
-                let topics = &self.oracle.topics;
-                let found = self.consumers.iter().position(|c| {
-                    let here = c.attached && topics[c.topic].shard == at && c.slot == id.slot;
-                    here && c.id.is_none_or(|known| known == id)
-                });
-                hold("T7 nobody", found.is_some(), || {
-                    format!("a delivery to {id:?}")
-                })?;
-                let Some(found) = found else { return Ok(()) };
-                let consumer = &mut self.consumers[found];
-                consumer.id = Some(id);
-                self.totals.delivered += entries.len() as u64;
+            Out::HandOver(run) => {
+                let found = self.attached(at, run.consumer)?;
+                self.totals.delivered += run.entries.len() as u64;
                 let lied = self.shards[at].disk.lied;
                 self.oracle
-                    .delivered(found, consumer, &entries, redeliveries, lied)
+                    .delivered(found, &mut self.consumers, &run, lied)
+            }
+            Out::Active(id, active) => {
+                let found = self.attached(at, id)?;
+                let sub = self.oracle.sub_of(&self.consumers[found]);
+                let election = sub.and_then(|(sub, _)| sub.election.as_mut());
+                match election {
+                    Some(election) => election.told(found, active),
+                    None => hold("D75 notice", false, || format!("{id:?} is no candidate")),
+                }
             }
             Out::Receipts(receipts) => self.receipts(at, receipts),
             Out::Reply(id, reply) => {
@@ -373,6 +376,21 @@ impl World {
                 })
             }
         }
+    }
+
+    /// Whom something is for. One that was not told yet that it is attached is known by its slot.
+    fn attached(&mut self, at: usize, id: ConsumerId) -> Result<usize, Violation> {
+        let topics = &self.oracle.topics;
+        let found = self.consumers.iter().position(|c| {
+            let here = c.attached && topics[c.topic].shard == at && c.slot == id.slot;
+            here && c.id.is_none_or(|known| known == id)
+        });
+        let found = found.ok_or_else(|| Violation {
+            rule: "T7 nobody",
+            what: format!("{id:?} is not attached"),
+        })?;
+        self.consumers[found].id = Some(id);
+        Ok(found)
     }
 
     /// A record names the durable ids: what recovery finds is known by them.
@@ -504,7 +522,7 @@ impl World {
                 let consumer = &self.consumers[consumer];
                 let life = self.oracle.topics[consumer.topic].life.as_mut();
                 if let Some(sub) = life.and_then(|life| life.sub(&consumer.sub)) {
-                    sub.promised = sub.promised.max(ack);
+                    sub.cursor.promised = sub.cursor.promised.max(ack);
                 }
                 true
             }
@@ -512,6 +530,23 @@ impl World {
                 !self.consumers[consumer].attached
             }
             (Asked::FlushAcks { .. }, Err(RequestError::Poisoned { .. })) => shard.disk.harmed,
+            (
+                &Asked::SetPolicy {
+                    topic,
+                    life,
+                    number,
+                },
+                reply,
+            ) => {
+                let now = self.oracle.topics[topic].life.as_mut();
+                let failed = reply.is_err();
+                if let Some(life) = now.filter(|now| failed && now.serial == life) {
+                    life.policies[number].1 = false;
+                    life.use_policy();
+                }
+                matches!(reply, Ok(Reply::Done) | Err(RequestError::Metadata { .. }))
+            }
+            (Asked::Done, Ok(Reply::Done)) => true,
             (Asked::Plain, Ok(Reply::Done) | Err(RequestError::Metadata { .. })) => true,
             (Asked::Refused(why), Err(error)) => name_of(error) == *why,
             _ => false,
@@ -542,47 +577,37 @@ impl World {
 
     /// The subscription as a consumer finds it: it is made if it is not there. Latest is behind what
     /// was durable (rule D136).
-    pub(crate) fn sub_for(
-        &mut self,
-        topic: usize,
-        name: &str,
-        kind: SubscriptionKind,
-        initial: InitialPosition,
-    ) -> bool {
+    pub(crate) fn sub_for(&mut self, topic: usize, name: &str, initial: InitialPosition) -> bool {
         self.oracle.last_ack += 1;
         let ack = self.oracle.last_ack;
         let durability = self.oracle.topics[topic].durability;
         let life = self.oracle.life(topic);
-        if let Some(sub) = life.sub(name) {
-            sub.kind = kind;
+        if life.sub(name).is_some() {
             return false;
         }
-        let mut sub = Sub::new(name, kind);
+        let mut sub = Sub::new(name, life.policy());
         let ready = life.ready(durability);
         let earliest = life.entries.len() - life.stored;
         let start = match (initial, durability) {
-            (InitialPosition::Earliest, _) => earliest..earliest,
-            (InitialPosition::Latest, Durability::Memory) => ready..ready,
+            (InitialPosition::Earliest, _) => earliest..=earliest,
+            (InitialPosition::Latest, Durability::Memory) => ready..=ready,
             // What is durable may not have its receipt yet; of a written topic, what has its receipt
             // may still wait for the first sync of this life.
-            (InitialPosition::Latest, Durability::Synced) => ready..life.entries.len(),
-            (InitialPosition::Latest, _) => life.opened_at..life.entries.len(),
+            (InitialPosition::Latest, Durability::Synced) => ready..=life.entries.len(),
+            (InitialPosition::Latest, _) => life.opened_at..=life.entries.len(),
             (other, _) => unreachable!("nobody asks for {other:?}"),
         };
-        for at in 0..start.start {
-            sub.set_acked(at, ack);
+        for at in 0..*start.start() {
+            sub.cursor.set_acked(at, ack);
         }
         sub.may_start = Some((start, ack));
         life.subs.push(sub);
         true
     }
 
-    pub(crate) fn holds(&self, consumer: usize) -> Vec<usize> {
-        let of = &self.consumers[consumer];
-        let life = self.oracle.topics[of.topic].life.as_ref();
-        let sub = life.and_then(|life| life.subs.iter().find(|sub| sub.name == of.sub));
-        let held = |(&at, &state): (&usize, &State)| (state == State::Held(consumer)).then_some(at);
-        sub.map_or_else(Vec::new, |sub| sub.states.iter().filter_map(held).collect())
+    pub(crate) fn holds(&mut self, consumer: usize) -> Vec<usize> {
+        let sub = self.oracle.sub_of(&self.consumers[consumer]);
+        sub.map_or_else(Vec::new, |(sub, _)| sub.held_by(consumer))
     }
 
     /// The process ends, in order or not, and the next one opens what is left.
@@ -673,7 +698,7 @@ impl World {
             // One whose deletion failed may be there again.
             for sub in subs.filter(|sub| drained.contains(&sub.key)) {
                 let len = topic.life.as_ref().map_or(0, |life| life.entries.len());
-                let lowest = sub.lowest_unacked(len);
+                let lowest = sub.cursor.lowest_unacked(len);
                 let durable = topic.durability == Durability::Written || lowest == len;
                 hold("T7 ack lost", durable, || {
                     format!("{}/{} starts at {lowest} of {len}", topic.name, sub.name)
@@ -695,13 +720,14 @@ impl World {
         let subs: Vec<_> = subs.map(|sub| (sub.key, sub.name.clone())).collect();
         for (_, name) in &subs {
             let consumer = self.consumers.len();
-            let (shared, earliest) = (SubscriptionKind::Shared, InitialPosition::Earliest);
-            self.subscribe(topic, name, (shared, earliest), 1 << 30)?;
+            let shared = wish(0, u8::MAX, 0);
+            self.subscribe(topic, name, (shared, InitialPosition::Earliest), 1 << 30)?;
             self.settle(at)?;
-            // Its unacked cap may let it have no more than a part at a time.
+            // Its unacked cap may let it have no more than a part at a time, and some may be delayed.
             loop {
                 let held = self.holds(consumer);
-                if held.is_empty() {
+                let sub = self.oracle.life(topic).sub(name);
+                if held.is_empty() && sub.and_then(|sub| sub.due_ns()).is_none() {
                     break;
                 }
                 for index in held {
@@ -719,6 +745,7 @@ impl World {
         self.oracle.last_life += 1;
         Life {
             serial: self.oracle.last_life,
+            policies: vec![(Policy::default(), true)],
             ..Life::default()
         }
     }
@@ -734,6 +761,8 @@ pub(crate) fn name_of(error: &RequestError) -> &'static str {
         RequestError::InUse { .. } => "in use",
         RequestError::Metadata { .. } => "metadata",
         RequestError::Poisoned { .. } => "poisoned",
+        RequestError::KeyRanges { .. } => "keys",
+        RequestError::KeySharedMode { .. } => "key mode",
         _ => "another",
     }
 }

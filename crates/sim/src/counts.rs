@@ -1,0 +1,173 @@
+//! What the core counts, against what it must be; and what must be so at rest.
+
+use pelton_broker::storage::Durability;
+use pelton_broker::{BrokerStats, ConsumerStats, SubscriptionStats, TopicStats};
+
+use crate::clients::Consumer;
+use crate::oracle::{Check, Entry, Fate, Life, Oracle, Topic, hold};
+use crate::sub::Sub;
+
+impl Oracle {
+    /// Compares what the core counts with what it must be.
+    pub(crate) fn check_stats(
+        &mut self,
+        shard: usize,
+        stats: &BrokerStats,
+        lied: bool,
+        consumers: &[Consumer],
+    ) -> Check {
+        let ours = |topic: &&mut Topic| topic.shard == shard && topic.life.is_some();
+        let mut topics = stats.topics.iter();
+        for topic in self.topics.iter_mut().filter(ours) {
+            let told = topics.next().filter(|told| told.name == topic.name);
+            hold("T2 topics", told.is_some(), || {
+                format!("{} is missing in the statistics", topic.name)
+            })?;
+            if let (Some(told), Some(life)) = (told, &mut topic.life) {
+                check_topic(life, told, lied, consumers)?;
+            }
+        }
+        let extra = topics.next();
+        hold("T2 topics", extra.is_none(), || {
+            format!("{extra:?} should not be there")
+        })
+    }
+
+    /// At rest: nobody who could be served waits for what could be sent (T3).
+    pub(crate) fn check_rest(&self, shard: usize, poisoned: bool, consumers: &[Consumer]) -> Check {
+        for topic in self.topics.iter().filter(|topic| topic.shard == shard) {
+            let Some(life) = &topic.life else { continue };
+            let mut ready = life.ready(topic.durability);
+            if poisoned && topic.durability == Durability::Written {
+                // What was written is not sent before a sync has proved its positions.
+                ready = ready.min(life.opened_at);
+            }
+            for sub in &life.subs {
+                let stalled = sub.stalled((&life.entries, ready), consumers);
+                hold("T3 stalled", stalled.is_none(), || {
+                    let (topic, sub) = (&topic.name, &sub.name);
+                    format!("(entry, consumer) of {topic}/{sub} wait: {stalled:?}")
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// At rest with a disk that works: every publish is answered, what all have acked is gone.
+    pub(crate) fn check_settled(&self, shard: usize) -> Check {
+        for topic in self.topics.iter().filter(|topic| topic.shard == shard) {
+            let Some(life) = &topic.life else { continue };
+            let owed = life
+                .entries
+                .iter()
+                .position(|entry| entry.fate == Fate::Owed);
+            hold("no receipt", owed.is_none(), || {
+                format!("for {owed:?} of {}", topic.name)
+            })?;
+            let len = life.entries.len();
+            let unacked = life.subs.iter().map(|sub| sub.cursor.lowest_unacked(len));
+            let ready = life.ready(topic.durability);
+            let kept = len - unacked.min().unwrap_or(ready).min(ready);
+            hold("D127 kept", life.stored == kept, || {
+                format!(
+                    "{} keeps {} entries, {kept} are wanted",
+                    topic.name, life.stored
+                )
+            })?;
+        }
+        Ok(())
+    }
+}
+
+fn check_topic(life: &mut Life, told: &TopicStats, lied: bool, consumers: &[Consumer]) -> Check {
+    let len = life.entries.len();
+    for told in &told.subscriptions {
+        if let Some(sub) = life.sub(&told.name) {
+            sub.learn_start(len, told)?;
+            sub.note_aside(told)?;
+        }
+    }
+    let stored = usize::try_from(told.entries).unwrap_or(usize::MAX);
+    let unacked = life.subs.iter().map(|sub| sub.cursor.lowest_unacked(len));
+    let needed = len - unacked.min().unwrap_or(len);
+    hold("T7 trimmed", (needed..=len).contains(&stored), || {
+        format!(
+            "{} has {stored} entries of {len}, {needed} are needed",
+            told.name
+        )
+    })?;
+    life.stored = stored;
+    let producers = (told.producers, life.producers);
+    hold("T2 producers", producers.0 == producers.1, || {
+        format!("{}: {producers:?}", told.name)
+    })?;
+    hold(
+        "T2 subscriptions",
+        told.subscriptions.len() == life.subs.len(),
+        || format!("{told:?}"),
+    )?;
+    for told_sub in &told.subscriptions {
+        let sub = life.subs.iter().find(|sub| sub.name == told_sub.name);
+        hold("T2 subscriptions", sub.is_some(), || {
+            format!("{told_sub:?}")
+        })?;
+        if let Some(sub) = sub {
+            check_sub(&life.entries, sub, told_sub, lied, consumers)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_sub(
+    entries: &[Entry],
+    sub: &Sub,
+    told: &SubscriptionStats,
+    lied: bool,
+    consumers: &[Consumer],
+) -> Check {
+    let unacked = (0..entries.len()).filter(|&at| !sub.cursor.is_acked(at));
+    let (backlog_entries, backlog_messages) = unacked.fold((0, 0), |(count, sum), at| {
+        (count + 1, sum + sub.left(at, entries))
+    });
+    let expected = SubscriptionStats {
+        name: sub.name.clone(),
+        backlog_entries,
+        backlog_messages,
+        unacked_messages: sub.unacked(None, entries),
+        replay_entries: sub.replay_entries() + sub.aside,
+        delivered_messages: sub.delivered_messages,
+        acked_messages: sub.acked_messages,
+        durable: true,
+        seeking: false,
+        jumped_messages: 0,
+        dropped_messages: 0,
+        consumers: Vec::new(),
+    };
+    let mut told = told.clone();
+    let told_consumers = std::mem::take(&mut told.consumers);
+    if lied {
+        // What a failed sync lost is damaged, and passed over.
+        told.replay_entries = told.replay_entries.max(expected.replay_entries);
+    }
+    hold("T2 counts", told == expected, || {
+        format!("{told:?} should be {expected:?}")
+    })?;
+    let as_many = told_consumers.len() == sub.consumers.len();
+    hold("T2 consumers", as_many, || {
+        format!("{told_consumers:?} should be {:?}", sub.consumers)
+    })?;
+    for (told, &at) in told_consumers.iter().zip(&sub.consumers) {
+        let consumer = &consumers[at];
+        let expected = ConsumerStats {
+            name: consumer.name.clone(),
+            available_permits: consumer.granted as i64 - consumer.delivered as i64,
+            delivered_messages: consumer.delivered,
+            unacked_messages: sub.unacked(Some(at), entries),
+            avg_messages_per_entry: told.avg_messages_per_entry,
+        };
+        hold("T1 conservation", *told == expected, || {
+            format!("{told:?} should be {expected:?}")
+        })?;
+    }
+    Ok(())
+}

@@ -8,12 +8,13 @@ use crate::broker::SubIndex;
 use crate::meta::{MetaWait, NEXT_KEY_PREFIX, TOPIC_PREFIX, Undo, durability_name};
 use crate::name::check_name;
 use crate::receipts::Append;
-use crate::subscription::Subscription;
+use crate::subscription::{Consumer, Subscription};
 use crate::terminate::End;
 use crate::unacked::Caps;
 use crate::{
-    Broker, Effect, Handled, MESSAGES_PER_ENTRY_MAX, MetaDone, Outcome, Policy, ProducerId,
-    Publish, Receipts, Refusal, Reply, RequestError, RequestId, RestoreError, TopicId, TopicRecord,
+    Broker, ConsumerId, Effect, Handled, MESSAGES_PER_ENTRY_MAX, MetaDone, Outcome, Policy,
+    ProducerId, Publish, Receipts, Refusal, Reply, RequestError, RequestId, RestoreError, TopicId,
+    TopicRecord,
 };
 
 #[derive(Debug)]
@@ -393,11 +394,17 @@ impl Broker {
                         name: wait.name,
                     })
                 }
-                // Its subscription was another's, whose record could not be written.
-                Reply::Consumer(id) if self.consumer(id).is_none() => Err(RequestError::NotFound {
-                    what: "subscription",
-                    name: wait.name,
-                }),
+                // A seek may have begun the attachment again meanwhile.
+                Reply::Consumer(id) => match self.attachment(id) {
+                    Some(&Consumer { serial, .. }) => {
+                        Ok(Reply::Consumer(ConsumerId { serial, ..id }))
+                    }
+                    // Its subscription was another's, whose record could not be written.
+                    None => Err(RequestError::NotFound {
+                        what: "subscription",
+                        name: wait.name,
+                    }),
+                },
                 reply => Ok(reply),
             },
             Err(error) => {

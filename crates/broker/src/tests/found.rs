@@ -228,6 +228,40 @@ fn an_exclusive_consumer_gets_what_a_shared_one_gave_back_at_once_and_in_order()
 }
 
 #[test]
+fn a_consumer_is_told_its_own_id_though_a_seek_came_before_the_answer() {
+    let mut broker = durable();
+    let topic = open_topic(&mut broker);
+    subscribe(&mut broker, topic, 0);
+    let (_, ops) = take(&mut broker);
+    let to = InitialPosition::Earliest.into();
+    let subscription = "s".to_owned();
+    request(
+        &mut broker,
+        Request::Seek {
+            topic,
+            subscription,
+            to,
+        },
+    );
+    end(&mut broker, &ops[0], Ok(()));
+    let mut becomes = None;
+    while let Some(effect) = broker.poll_effect() {
+        match effect {
+            Effect::Reset { becomes: id, .. } => becomes = Some(id),
+            Effect::Reply { reply, .. } => {
+                let Ok(Reply::Consumer(id)) = reply else {
+                    panic!("{reply:?}")
+                };
+                assert_eq!(Some(id), becomes);
+                return;
+            }
+            _ => {}
+        }
+    }
+    panic!("no answer");
+}
+
+#[test]
 fn what_nobody_wanted_before_the_first_subscription_is_let_go() {
     let mut world = World::new();
     world.publish(3, 1);

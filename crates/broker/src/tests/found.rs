@@ -262,6 +262,32 @@ fn a_consumer_is_told_its_own_id_though_a_seek_came_before_the_answer() {
 }
 
 #[test]
+fn a_reader_goes_on_when_what_it_put_aside_is_removed() {
+    let mut world = World::new();
+    world.policy(Policy {
+        key_shared_look_ahead_msg_in_replay_threshold_per_consumer: 1,
+        subscription_key_shared_use_consistent_hashing: false,
+        ..Policy::default()
+    });
+    world.wish.capped = true;
+    let reader = |asked: &mut Subscribe| {
+        (asked.durable, asked.kind) = (false, SubscriptionKind::KeyShared);
+    };
+    world.subscribe("r", 0, reader).unwrap();
+    let low = world.subscribe("r", 1, reader).unwrap();
+    let durable = world.subscribe("s", 2, |_| {}).unwrap();
+    // The upper half of the keys is that of the first, which asks for nothing.
+    (0..2).for_each(|_| world.publish_keyed(60_000, 1));
+    world.publish_keyed(1, 1);
+    world.flow(low, 10);
+    assert!(world.got.is_empty(), "two wait: as far as it may look");
+    world.flow(durable, 2);
+    world.ack_all();
+    let last = world.got.last().map(|&(who, at, ..)| (who, at.entry));
+    assert_eq!(last, Some((low, 2)), "{:?}", world.got);
+}
+
+#[test]
 fn what_nobody_wanted_before_the_first_subscription_is_let_go() {
     let mut world = World::new();
     world.publish(3, 1);

@@ -1,7 +1,7 @@
 //! What clients do, step by step: each step finds its subject, tells the core, and tells the oracle.
 
 use pelton_broker::storage::{Durability, Position};
-use pelton_broker::{InitialPosition, Publish};
+use pelton_broker::{InitialPosition, Publish, SeekTo};
 
 use crate::chance::Chance;
 use crate::clients::Producer;
@@ -9,12 +9,13 @@ use crate::core::{Ask, Say};
 use crate::cursor::Still;
 use crate::keys::KEYS;
 use crate::oracle::{Check, Entry, Fate};
+use crate::replies::Asked;
 use crate::steps::Step;
 use crate::wishes::{delay_ns, policy, wish};
-use crate::world::{Asked, World};
+use crate::world::World;
 
-/// Subscriptions of a topic.
-const SUBS: u8 = 3;
+/// Subscriptions of a topic; the last one is of readers.
+const SUBS: u8 = 4;
 /// Picks from here on name one of all that ever were, also those that have left.
 const ANYBODY: u8 = 240;
 
@@ -41,15 +42,13 @@ impl World {
                 sub,
                 kind,
                 who,
-                latest,
+                start,
                 granted,
             } => {
                 let (topic, sub) = (self.topic(topic), sub % SUBS);
-                let initial = match latest {
-                    true => InitialPosition::Latest,
-                    false => InitialPosition::Earliest,
-                };
-                let wish = wish(5 * topic + usize::from(sub), kind, who);
+                let initial = self.initial(topic, start % 8, who);
+                let habit = 5 * topic + usize::from(sub);
+                let wish = wish((habit, sub == SUBS - 1), kind, who);
                 let granted = u32::from(granted);
                 self.subscribe(topic, &format!("s{sub}"), (wish, initial), granted)
             }
@@ -115,9 +114,66 @@ impl World {
                 None => Ok(()),
             },
             Step::Release { consumer, pick } => self.say_of_one(consumer, pick, Say::Release),
+            Step::Seek {
+                topic,
+                sub,
+                start,
+                pick,
+                index,
+            } => {
+                let (topic, name) = (self.topic(topic), format!("s{}", sub % SUBS));
+                let to = self.seek_to(topic, start, pick, index);
+                self.seek(topic, &name, to)
+            }
+            Step::LastPosition { topic, sub } => {
+                self.last_position(self.topic(topic), &format!("s{}", sub % SUBS))
+            }
             Step::SetPolicy { topic, seed } => self.set_policy(self.topic(topic), policy(seed)),
             _ => unreachable!("{step:?} is of the world"),
         }
+    }
+
+    /// Where a new subscription starts: mostly at the first entry.
+    fn initial(&self, topic: usize, start: u8, pick: u8) -> InitialPosition {
+        match (start, self.any_position(topic, pick)) {
+            (0, _) => InitialPosition::Latest,
+            (1, Some(position)) => InitialPosition::At(position),
+            (2, _) => {
+                let life = self.oracle.topics[topic].life.as_ref();
+                let entries = life.map_or(&[][..], |life| &life.entries[..]);
+                let at = usize::from(pick).checked_rem(entries.len());
+                let ms = at.map_or(0, |at| entries[at].publish_ms);
+                InitialPosition::Since(ms + u64::from(pick % 2))
+            }
+            _ => InitialPosition::Earliest,
+        }
+    }
+
+    fn seek_to(&self, topic: usize, start: u8, pick: u8, index: u16) -> SeekTo {
+        let position = self.any_position(topic, pick);
+        match (start % 8, position) {
+            (3, Some(position)) => SeekTo::Message {
+                position,
+                index: u32::from(index) % 25,
+            },
+            (4, Some(position)) => SeekTo::Part {
+                position,
+                still: still(index).into(),
+            },
+            (start, _) => self.initial(topic, start % 4, pick).into(),
+        }
+    }
+
+    /// Of any entry that somebody knows of, or behind the last one.
+    fn any_position(&self, topic: usize, pick: u8) -> Option<Position> {
+        let life = self.oracle.topics[topic].life.as_ref()?;
+        let at = usize::from(pick).checked_rem(life.entries.len() + 1)?;
+        let last = life.position(at.checked_sub(1)?);
+        let behind = last.map(|last| Position {
+            entry: last.entry + 1,
+            ..last
+        });
+        life.position(at).or(behind)
     }
 
     fn topic(&self, pick: u8) -> usize {

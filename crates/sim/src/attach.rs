@@ -1,13 +1,14 @@
 //! Consumers come and go, and what a topic's subscriptions go by changes.
 
-use pelton_broker::{InitialPosition, Policy, SubscriptionKind};
+use pelton_broker::{InitialPosition, Policy, SeekTo, SubscriptionKind};
 
 use crate::actions::free_slot;
 use crate::clients::Consumer;
 use crate::core::Ask;
 use crate::oracle::{Check, hold};
-use crate::sub::{Sub, Wish};
-use crate::world::{Asked, World};
+use crate::replies::Asked;
+use crate::sub::{Seek, Sub, Wish};
+use crate::world::World;
 
 impl World {
     pub(crate) fn subscribe(
@@ -49,7 +50,7 @@ impl World {
                 "nobody waits for a newcomer".to_owned()
             })?;
         }
-        let made = self.sub_for(topic, name, initial);
+        let made = self.sub_for(topic, (name, wish.durable), initial);
         let (at, now_ns) = (self.consumers.len(), self.now.mono_ns);
         let life = self.oracle.life(topic);
         let of = life.subs.iter_mut().find(|sub| sub.name == name);
@@ -64,15 +65,41 @@ impl World {
         self.ask(shard, ask, Asked::Subscribe { consumer: at, made })
     }
 
+    /// The subscription as a consumer finds it: whether it is made for it.
+    fn sub_for(
+        &mut self,
+        topic: usize,
+        (name, durable): (&str, bool),
+        initial: InitialPosition,
+    ) -> bool {
+        self.oracle.last_ack += 1;
+        let ack = self.oracle.last_ack;
+        let durability = self.oracle.topics[topic].durability;
+        let life = self.oracle.life(topic);
+        if life.sub(name).is_some() {
+            return false;
+        }
+        let mut sub = Sub::new(name, durable, life.policy());
+        let start = life.start_of(durability, &initial.into());
+        sub.start(start, ack);
+        life.subs.push(sub);
+        true
+    }
+
     pub(crate) fn close_consumer(&mut self, consumer: usize) -> Check {
         let of = &mut self.consumers[consumer];
         let (Some(id), topic) = (of.id.filter(|_| of.told), of.topic) else {
             return Ok(());
         };
+        let (came_back, now_ns) = (of.came_back(), self.now.mono_ns);
         if std::mem::take(&mut of.attached)
             && let Some((sub, entries)) = self.oracle.sub_of(&self.consumers[consumer])
         {
-            sub.detach(consumer, entries, self.now.mono_ns);
+            sub.detach(consumer, entries, now_ns);
+            if sub.ends(came_back) {
+                let name = sub.name.clone();
+                self.forget_sub(topic, &name);
+            }
         }
         let shard = self.oracle.topics[topic].shard;
         self.ask(shard, Ask::CloseConsumer(id), Asked::Plain)
@@ -97,6 +124,53 @@ impl World {
             }
         };
         self.ask(shard, Ask::Unsubscribe(id, name.to_owned()), asked)
+    }
+
+    pub(crate) fn seek(&mut self, topic: usize, name: &str, to: SeekTo) -> Check {
+        let state = &mut self.oracle.topics[topic];
+        let (shard, durability) = (state.shard, state.durability);
+        let Some((life, id)) = state
+            .life
+            .as_mut()
+            .and_then(|life| life.id.map(|id| (life, id)))
+        else {
+            return Ok(());
+        };
+        let start = life.start_of(durability, &to);
+        self.oracle.last_ack += 1;
+        let (ack, failed) = (self.oracle.last_ack, false);
+        let poisoned = self.shards[shard].poisoned && durability.is_stored();
+        let asked = match life.subs.iter_mut().find(|sub| sub.name == name) {
+            None => Asked::Refused("not found"),
+            Some(sub) if poisoned && sub.durable => Asked::Refused("poisoned"),
+            Some(sub) => {
+                let seek = Seek { start, ack, failed };
+                sub.begin_seek(seek, &life.entries, self.now.mono_ns);
+                Asked::Seek { topic, ack }
+            }
+        };
+        self.ask(shard, Ask::Seek(id, name.to_owned(), to), asked)
+    }
+
+    pub(crate) fn last_position(&mut self, topic: usize, name: &str) -> Check {
+        let state = &mut self.oracle.topics[topic];
+        let shard = state.shard;
+        let Some((life, id)) = state
+            .life
+            .as_mut()
+            .and_then(|life| life.id.map(|id| (life, id)))
+        else {
+            return Ok(());
+        };
+        let name = name.to_owned();
+        let asked = match life.sub(&name) {
+            None => Asked::Refused("not found"),
+            Some(_) => Asked::LastPosition {
+                topic,
+                name: name.clone(),
+            },
+        };
+        self.ask(shard, Ask::LastPosition(id, name), asked)
     }
 
     pub(crate) fn set_policy(&mut self, topic: usize, policy: Policy) -> Check {
@@ -127,12 +201,13 @@ impl World {
 
 /// Why a subscription takes no such consumer.
 fn refusal(sub: &Sub, wish: &Wish) -> Option<&'static str> {
-    if sub.consumers.is_empty() {
-        return None;
-    }
-    if sub.kind == SubscriptionKind::Exclusive || sub.kind != wish.kind {
+    let used = !sub.consumers.is_empty();
+    if used && (sub.kind == SubscriptionKind::Exclusive || sub.kind != wish.kind) {
         return Some("busy");
     }
     let suits = sub.keys.as_ref().is_none_or(|keys| keys.suits(&wish.keys));
-    (!suits).then_some("key mode")
+    if used && !suits {
+        return Some("key mode");
+    }
+    (sub.durable != wish.durable).then_some("not possible")
 }

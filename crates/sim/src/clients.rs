@@ -33,6 +33,8 @@ pub(crate) struct Consumer {
     /// It knows that it is attached.
     pub(crate) told: bool,
     granter: Granter,
+    /// By a seek.
+    begun_again: bool,
     pub(crate) granted: u64,
     pub(crate) delivered: u64,
     /// Every entry it was given, in order.
@@ -52,11 +54,25 @@ impl Consumer {
             attached: true,
             told: false,
             granter,
+            begun_again: false,
             granted: 0,
             delivered: 0,
             saw: Vec::new(),
         };
         (consumer, account)
+    }
+
+    /// A seek ended its attachment, which goes on as a new one.
+    pub(crate) fn begin_again(&mut self, becomes: ConsumerId, granter: Granter) {
+        self.id = Some(becomes);
+        self.granter = granter;
+        self.begun_again = true;
+        (self.granted, self.delivered) = (0, 0);
+    }
+
+    /// Whether it has asked for anything since the last seek, if there was one.
+    pub(crate) fn came_back(&self) -> bool {
+        !self.begun_again || self.granted > 0
     }
 
     /// Asks for messages; true if the shard's doorbell is to be rung.

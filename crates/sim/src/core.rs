@@ -1,6 +1,6 @@
 //! The real core of one shard, and every arm that names its events, requests and effects.
 
-use pelton_broker::flow::Account;
+use pelton_broker::flow::{Account, Granter};
 use pelton_broker::storage::{
     CursorState, DiskDone, Durability, Log, Options as LogOptions, Position, Recovered, SubKey,
     TopicKey,
@@ -8,7 +8,7 @@ use pelton_broker::storage::{
 use pelton_broker::{
     Broker, BrokerStats, ConsumerId, Effect, Event, Handled, InitialPosition, LogState, MetaDone,
     Now, Options, Policy, ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId,
-    Subscribe, TOPIC_PREFIX, TopicId, TopicRecord,
+    SeekTo, Subscribe, TOPIC_PREFIX, TopicId, TopicRecord,
 };
 
 use crate::cursor::Still;
@@ -26,6 +26,8 @@ pub(crate) struct Core {
 #[derive(Debug)]
 pub(crate) enum Out {
     HandOver(HandOver),
+    /// An attachment ends and goes on as a new one.
+    Reset(ConsumerId, ConsumerId, Granter),
     /// A consumer is told whether it is the active one.
     Active(ConsumerId, bool),
     Receipts(Receipts),
@@ -75,6 +77,8 @@ pub(crate) enum Ask {
     FlushAcks(ConsumerId),
     Unsubscribe(TopicId, String),
     SetPolicy(TopicId, Policy),
+    Seek(TopicId, String, SeekTo),
+    LastPosition(TopicId, String),
 }
 
 /// What a consumer says of entries.
@@ -162,7 +166,7 @@ impl Core {
                 subscription,
                 kind: wish.kind,
                 initial,
-                durable: true,
+                durable: wish.durable,
                 consumer: wish.name,
                 priority_level: wish.priority,
                 key_shared: wish.keys,
@@ -179,6 +183,15 @@ impl Core {
                 let policy = Box::new(policy);
                 Request::SetPolicy { topic, policy }
             }
+            Ask::Seek(topic, subscription, to) => Request::Seek {
+                topic,
+                subscription,
+                to,
+            },
+            Ask::LastPosition(topic, subscription) => Request::LastPosition {
+                topic,
+                subscription,
+            },
         };
         let id = RequestId(id);
         self.event(Event::Request { id, request }, now);
@@ -320,9 +333,14 @@ impl Core {
                 }
                 Effect::LogState(LogState::Poisoned(_)) => out.push(Out::Poisoned),
                 Effect::LogState(LogState::Open | LogState::DiskFull) => {}
-                other @ (Effect::Reset { .. }
-                | Effect::EndOfTopic { .. }
-                | Effect::Terminated { .. }) => unreachable!("nobody asked for {other:?}"),
+                Effect::Reset {
+                    consumer,
+                    becomes,
+                    granter,
+                } => out.push(Out::Reset(consumer, becomes, granter)),
+                other @ (Effect::EndOfTopic { .. } | Effect::Terminated { .. }) => {
+                    unreachable!("nobody asked for {other:?}")
+                }
             }
         }
         out

@@ -65,9 +65,9 @@ impl Oracle {
                 format!("for {owed:?} of {}", topic.name)
             })?;
             let len = life.entries.len();
-            let unacked = life.subs.iter().map(|sub| sub.cursor.lowest_unacked(len));
+            let needs = life.subs.iter().map(|sub| sub.needs(len)).min();
             let ready = life.ready(topic.durability);
-            let kept = len - unacked.min().unwrap_or(ready).min(ready);
+            let kept = len - needs.unwrap_or(ready).min(ready);
             hold("D127 kept", life.stored == kept, || {
                 format!(
                     "{} keeps {} entries, {kept} are wanted",
@@ -84,12 +84,11 @@ fn check_topic(life: &mut Life, told: &TopicStats, lied: bool, consumers: &[Cons
     for told in &told.subscriptions {
         if let Some(sub) = life.sub(&told.name) {
             sub.learn_start(len, told)?;
-            sub.note_aside(told)?;
         }
     }
     let stored = usize::try_from(told.entries).unwrap_or(usize::MAX);
-    let unacked = life.subs.iter().map(|sub| sub.cursor.lowest_unacked(len));
-    let needed = len - unacked.min().unwrap_or(len);
+    let needs = life.subs.iter().map(|sub| sub.needs(len)).min();
+    let needed = len - needs.unwrap_or(len);
     hold("T7 trimmed", (needed..=len).contains(&stored), || {
         format!(
             "{} has {stored} entries of {len}, {needed} are needed",
@@ -97,6 +96,9 @@ fn check_topic(life: &mut Life, told: &TopicStats, lied: bool, consumers: &[Cons
         )
     })?;
     life.stored = stored;
+    for sub in &mut life.subs {
+        sub.jump(len - stored, &life.entries);
+    }
     let producers = (told.producers, life.producers);
     hold("T2 producers", producers.0 == producers.1, || {
         format!("{}: {producers:?}", told.name)
@@ -107,11 +109,12 @@ fn check_topic(life: &mut Life, told: &TopicStats, lied: bool, consumers: &[Cons
         || format!("{told:?}"),
     )?;
     for told_sub in &told.subscriptions {
-        let sub = life.subs.iter().find(|sub| sub.name == told_sub.name);
+        let sub = life.subs.iter_mut().find(|sub| sub.name == told_sub.name);
         hold("T2 subscriptions", sub.is_some(), || {
             format!("{told_sub:?}")
         })?;
         if let Some(sub) = sub {
+            sub.note_aside(told_sub)?;
             check_sub(&life.entries, sub, told_sub, lied, consumers)?;
         }
     }
@@ -137,9 +140,9 @@ fn check_sub(
         replay_entries: sub.replay_entries() + sub.aside,
         delivered_messages: sub.delivered_messages,
         acked_messages: sub.acked_messages,
-        durable: true,
-        seeking: false,
-        jumped_messages: 0,
+        durable: sub.durable,
+        seeking: sub.is_seeking(),
+        jumped_messages: sub.jumped_messages,
         dropped_messages: 0,
         consumers: Vec::new(),
     };

@@ -38,6 +38,13 @@ pub(crate) fn count(still: &[u64]) -> u32 {
 }
 
 impl Cursor {
+    pub(crate) fn promised(promised: u64) -> Cursor {
+        Cursor {
+            promised,
+            ..Cursor::default()
+        }
+    }
+
     pub(crate) fn is_acked(&self, index: usize) -> bool {
         self.ack_of(index) != 0
     }

@@ -106,6 +106,10 @@ impl Election {
         self.wait = self.wait.filter(|&(old, _)| holds(old));
     }
 
+    pub(crate) fn active(&self) -> Option<usize> {
+        self.active
+    }
+
     /// The one that may be sent to.
     pub(crate) fn may_start(&self) -> Option<usize> {
         self.active.filter(|_| self.wait.is_none())

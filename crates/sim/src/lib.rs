@@ -22,6 +22,7 @@ mod keys;
 mod meta;
 mod oracle;
 mod reopen;
+mod replies;
 mod run;
 mod shrink;
 mod steps;

@@ -5,11 +5,12 @@
 //! is deleted and made again is another one.
 
 use pelton_broker::storage::{Durability, Position};
-use pelton_broker::{Policy, TopicId};
+use pelton_broker::{InitialPosition, Policy, Reply, RequestError, SeekTo, TopicId};
 
 use crate::clients::Consumer;
 use crate::core::{Delivered, HandOver, Say};
-use crate::sub::{State, Sub};
+use crate::cursor::{all_of, both, count};
+use crate::sub::{Start, State, Sub};
 
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -182,6 +183,63 @@ impl Life {
         })
     }
 
+    /// Where a subscription begins that is made now, or sought (rules D135 and D136).
+    pub(crate) fn start_of(&self, durability: Durability, to: &SeekTo) -> Start {
+        let (len, ready) = (self.entries.len(), self.ready(durability));
+        let earliest = len - self.stored;
+        let whole = |may| Start { may, part: None };
+        // At an entry that is there, or behind one that is not.
+        let at = |position: Position| {
+            let mut of_ledger = self.ledgers.iter().rev();
+            let behind = of_ledger.find(|run| run.ledger == position.ledger);
+            let behind = behind.and_then(|run| run.end).unwrap_or(len);
+            self.resolve(position).unwrap_or(behind).max(earliest)
+        };
+        let exactly = |at: usize| whole(at..=at);
+        let (position, still) = match *to {
+            SeekTo::Start(InitialPosition::Earliest) => return exactly(earliest),
+            SeekTo::Start(InitialPosition::At(position)) => return exactly(at(position)),
+            SeekTo::Start(InitialPosition::Since(ms)) => {
+                let mut there = earliest..len;
+                let first = there.find(|&at| self.entries[at].publish_ms >= ms);
+                return exactly(first.unwrap_or(len));
+            }
+            SeekTo::Start(InitialPosition::Latest) => {
+                return whole(match durability {
+                    Durability::Memory => ready..=ready,
+                    // What is durable may not have its receipt yet; of a written topic, what has its
+                    // receipt may still wait for the first sync of this life.
+                    Durability::Synced => ready..=len,
+                    _ => self.opened_at..=len,
+                });
+            }
+            SeekTo::Message { position, index } => {
+                let done = |word: usize| match u64::from(index).saturating_sub(64 * word as u64) {
+                    64.. => 0,
+                    bits => u64::MAX << bits,
+                };
+                (position, (0..1_563).map(done).collect())
+            }
+            SeekTo::Part {
+                position,
+                ref still,
+            } => (position, still.to_vec()),
+        };
+        let there = self.resolve(position).filter(|&at| at >= earliest);
+        let Some(there) = there else {
+            return exactly(at(position));
+        };
+        let all = all_of(self.entries[there].messages);
+        let left = both(&all, &still);
+        match count(&left) {
+            0 => exactly(there + 1),
+            _ => Start {
+                may: there..=there,
+                part: Some(left).filter(|left| *left != all),
+            },
+        }
+    }
+
     fn find(&self, body: &[u8]) -> Option<usize> {
         let id = u64::from_le_bytes(*body.first_chunk()?);
         self.entries
@@ -248,6 +306,10 @@ impl Oracle {
         for (sub, entries) in self.subs(shard) {
             sub.tick(entries, now_ns);
         }
+        let ours = self.topics.iter_mut().filter(|topic| topic.shard == shard);
+        for life in ours.filter_map(|topic| topic.life.as_mut()) {
+            life.subs.retain(|sub| !sub.is_over(now_ns));
+        }
     }
 
     /// Whoever must be told something has been, and whoever must be woken will be (rule D62).
@@ -256,6 +318,9 @@ impl Oracle {
             if let Some(election) = &sub.election {
                 election.check_told()?;
             }
+            hold("D133 reset", sub.to_reset.is_empty(), || {
+                format!("{:?} of {} were not told", sub.to_reset, sub.name)
+            })?;
             let due_ns = sub.due_ns();
             let armed = due_ns.is_none_or(|due| next_ns.is_some_and(|next| next <= due));
             hold("D62 not armed", armed, || {
@@ -291,6 +356,9 @@ impl Oracle {
         let Some(sub) = subs.iter_mut().find(|sub| sub.name == consumer.sub) else {
             return;
         };
+        if sub.is_seeking() {
+            return;
+        }
         let last = named.last().copied();
         match (say, last) {
             (Say::Ack(_) | Say::AckRun(..), _) => {
@@ -321,6 +389,61 @@ impl Oracle {
             _ => {}
         }
         sub.weigh(entries);
+    }
+
+    /// A seek is answered: it is carried out, or could not be; whether that may be (rule D133).
+    pub(crate) fn sought(
+        &mut self,
+        topic: usize,
+        ack: u64,
+        reply: &Result<Reply, RequestError>,
+        harmed: bool,
+    ) -> Result<bool, Violation> {
+        let life = self.topics[topic].life.as_mut();
+        let of = |sub: &Sub| sub.seeks.iter().position(|seek| seek.ack == ack);
+        let mut subs = life.into_iter().flat_map(|life| &mut life.subs);
+        let poisoned = harmed && matches!(reply, Err(RequestError::Poisoned { .. }));
+        let Some((sub, at)) = subs.find_map(|sub| of(sub).map(|at| (sub, at))) else {
+            return Ok(poisoned || matches!(reply, Err(RequestError::NotFound { .. })));
+        };
+        let first = sub.seeks.iter().position(|seek| !seek.failed);
+        hold("D134 order", first == Some(at), || {
+            format!("{ack} is answered before others of {:?}", sub.seeks)
+        })?;
+        match reply {
+            Ok(Reply::Done) => sub.end_seek(at),
+            _ => sub.seeks[at].failed = true,
+        }
+        Ok(poisoned || matches!(reply, Ok(Reply::Done)))
+    }
+
+    /// Whether a topic ends there, and a subscription is so far (rule D136).
+    pub(crate) fn is_last(
+        &self,
+        topic: usize,
+        name: &str,
+        last: Option<Position>,
+        mark_delete: Option<Position>,
+    ) -> bool {
+        let Topic {
+            life, durability, ..
+        } = &self.topics[topic];
+        let Some(life) = life else { return false };
+        let Some(sub) = life.subs.iter().find(|sub| sub.name == name) else {
+            return false;
+        };
+        let floor = sub.cursor.lowest_unacked(life.entries.len());
+        // What nobody was told of may be known to the core alone.
+        let known = floor.checked_sub(1).and_then(|at| life.position(at));
+        let ready = match durability {
+            Durability::Written => life.ready(*durability).min(life.opened_at),
+            _ => life.ready(*durability),
+        };
+        let end = last
+            .and_then(|last| life.resolve(last))
+            .map_or(0, |at| at + 1);
+        known.is_none_or(|known| mark_delete == Some(known))
+            && (end >= ready || life.position(life.opened_at).is_none())
     }
 
     /// A run was handed over.

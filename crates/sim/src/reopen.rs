@@ -8,7 +8,7 @@ use pelton_broker::storage::{CursorState, Durability, Position};
 use crate::core::Found;
 use crate::cursor::{Cursor, Still, all_of, both};
 use crate::oracle::{Check, Entry, FOUND, Fate, Ledger, Life, Oracle, Violation, hold};
-use crate::sub::Sub;
+use crate::sub::{Seek, Start, Sub};
 
 /// What the end of a life leaves standing.
 #[derive(Clone, Copy, Debug)]
@@ -77,7 +77,10 @@ fn survive(
     let present = place(&mut life, &found.positions)?;
     let last = present.last().copied();
     for (at, entry) in life.entries.iter().enumerate().filter(|_| current) {
-        let consumed = life.subs.iter().all(|sub| sub.cursor.is_acked(at));
+        let consumed = life
+            .subs
+            .iter()
+            .all(|sub| !sub.durable || sub.cursor.is_acked(at));
         let promised = entry.fate == Fate::Found || entry.fate == Fate::Stored && keeps;
         let there = present.binary_search(&at).is_ok();
         let fine = there || consumed || (!promised && last.is_none_or(|last| at > last));
@@ -86,7 +89,11 @@ fn survive(
             format!("entry {at} of {name} ({fate:?}), last found is {last:?}")
         })?;
     }
-    for sub in life.subs.iter().filter(|sub| current && sub.answered) {
+    for sub in life
+        .subs
+        .iter()
+        .filter(|sub| current && sub.durable && sub.answered)
+    {
         let there = found.record.subscriptions.iter().any(|s| s.key == sub.key);
         hold("T7 subscription", there, || {
             format!("{}/{} was promised", found.record.name, sub.name)
@@ -107,21 +114,29 @@ fn survive(
     })?;
     left.policies = vec![(policy, true)];
     for stored in &found.record.subscriptions {
-        let known = life.subs.iter().find(|sub| sub.key == stored.key);
-        let mut sub = Sub::new(&stored.name, left.policy());
+        let known = life
+            .subs
+            .iter()
+            .find(|sub| sub.durable && sub.key == stored.key);
+        let mut sub = Sub::new(&stored.name, true, left.policy());
         (sub.key, sub.answered) = (stored.key, true);
         sub.cursor = cursor_of(found, stored.key, &present, &life.entries);
         if let Some(known) = known.filter(|_| current) {
             let promise = (keeps, ending.orderly);
-            compare(
-                &sub.cursor,
-                &known.cursor,
-                (&present, &life.entries),
-                promise,
-            )
-            .map_err(|violation| Violation {
-                what: format!("{} of {}/{}", violation.what, found.record.name, sub.name),
-                ..violation
+            let as_known =
+                |known: &Cursor| compare(&sub.cursor, known, (&present, &life.entries), promise);
+            // A seek that was not answered may be there, and one that was lost with all else not.
+            let former = known.former.iter().any(|former| as_known(former).is_ok());
+            let sought = |seek: &Seek| is_at(&sub.cursor, &seek.start, &present);
+            let another = former && !keeps || known.seeks.iter().any(sought);
+            as_known(&known.cursor).or_else(|violation| {
+                let what = format!("{} of {}/{}", violation.what, found.record.name, sub.name);
+                let rule = violation.rule;
+                if another {
+                    Ok(())
+                } else {
+                    Err(Violation { rule, what })
+                }
             })?;
         }
         left.subs.push(sub);
@@ -219,6 +234,22 @@ fn compare(
         hold("T7 ack lost", covers(&promised_left, &left), what)?;
     }
     Ok(())
+}
+
+/// Whether the cursor is where a seek was to put it.
+fn is_at(found: &Cursor, start: &Start, present: &[usize]) -> bool {
+    let before = (0..present.len())
+        .take_while(|&at| found.is_acked(at))
+        .count();
+    let none_behind = (before..present.len()).all(|at| !found.is_acked(at));
+    let first = present.get(before).copied();
+    let last = before.checked_sub(1).map(|at| present[at]);
+    // Between the last that is acked and the first that is not, of those that are there.
+    let may = first.is_none_or(|first| first >= *start.may.start())
+        && last.is_none_or(|last| last < *start.may.end());
+    let at_start = first == Some(*start.may.start());
+    let expected = start.part.as_ref().filter(|_| at_start);
+    none_behind && may && found.part(before) == expected
 }
 
 /// Whether `left` has every message of `part`.

@@ -26,9 +26,19 @@ pub(crate) enum Step {
         sub: u8,
         kind: u8,
         who: u8,
-        latest: bool,
+        start: u8,
         granted: u8,
     },
+    /// A subscription is to go on somewhere else.
+    Seek {
+        topic: u8,
+        sub: u8,
+        start: u8,
+        pick: u8,
+        index: u16,
+    },
+    /// A client asks where a topic ends and how far a subscription is.
+    LastPosition { topic: u8, sub: u8 },
     /// A consumer leaves.
     CloseConsumer { consumer: u8 },
     /// A client asks for the end of a subscription, used or not.
@@ -120,9 +130,9 @@ pub(crate) enum End {
 
 /// How often each kind of step is chosen, in the order of [`decode`].
 const WEIGHTS: [u32; KINDS] = [
-    4, 1, 5, 1, 24, 10, 4, 1, 16, 14, 6, 4, 3, 6, 3, 24, 20, 2, 4, 1, 4, 1, 1, 5, 1, 3, 2,
+    4, 1, 5, 1, 24, 10, 4, 1, 16, 14, 6, 4, 3, 6, 3, 24, 20, 2, 4, 1, 4, 1, 1, 5, 1, 3, 2, 3, 1,
 ];
-const KINDS: usize = 27;
+const KINDS: usize = 29;
 
 /// Bytes of detail of a step.
 const DETAIL: usize = 6;
@@ -147,7 +157,7 @@ fn decode(kind: usize, [a, b, c, d, e, f]: [u8; DETAIL]) -> Step {
             sub: b,
             kind: c,
             who: e,
-            latest: f % 4 == 0,
+            start: f,
             granted: if d < 64 { d } else { 0 },
         },
         6 => Step::CloseConsumer { consumer: a },
@@ -212,10 +222,18 @@ fn decode(kind: usize, [a, b, c, d, e, f]: [u8; DETAIL]) -> Step {
             consumer: a,
             pick: b,
         },
-        _ => Step::SetPolicy {
+        26 => Step::SetPolicy {
             topic: a,
             seed: u16::from_le_bytes([c, d]),
         },
+        27 => Step::Seek {
+            topic: a,
+            sub: b,
+            start: c,
+            pick: d,
+            index: u16::from_le_bytes([e, f]),
+        },
+        _ => Step::LastPosition { topic: a, sub: b },
     }
 }
 

@@ -9,7 +9,10 @@ use crate::clients::Consumer;
 use crate::cursor::{Cursor, Still, all_of, both, count};
 use crate::election::Election;
 use crate::keys::{KEYS, Keys, look_ahead};
-use crate::oracle::{Check, Entry, hold};
+use crate::oracle::{Check, Entry, FOUND, hold};
+
+/// How long a subscription that is not durable waits after a seek (`nonDurableSeekGraceMs`).
+const SEEK_GRACE_NS: u64 = 10_000_000_000;
 
 #[derive(Debug)]
 pub(crate) struct Sub {
@@ -18,10 +21,19 @@ pub(crate) struct Sub {
     pub(crate) key: u64,
     pub(crate) kind: SubscriptionKind,
     pub(crate) answered: bool,
+    /// Kept when its last consumer leaves, and holds back what it has not acked.
+    pub(crate) durable: bool,
     pub(crate) policy: Policy,
     /// Until the core has said where it starts: where it may, and the number of that ack.
     pub(crate) may_start: Option<(RangeInclusive<usize>, u64)>,
     pub(crate) cursor: Cursor,
+    /// Where it was before the seeks since the engine was opened.
+    pub(crate) former: Vec<Cursor>,
+    pub(crate) seeks: Vec<Seek>,
+    /// Attachments that a seek has ended and that have not been told.
+    pub(crate) to_reset: Vec<usize>,
+    /// Not durable, after a seek: until when it waits for a consumer.
+    waits_until_ns: Option<u64>,
     /// Entries that were handed over and are not acked.
     pub(crate) states: BTreeMap<usize, State>,
     pub(crate) redeliveries: BTreeMap<usize, u32>,
@@ -37,6 +49,25 @@ pub(crate) struct Sub {
     pub(crate) full: bool,
     pub(crate) delivered_messages: u64,
     pub(crate) acked_messages: u64,
+    /// Not durable: messages that were removed before they were handed over.
+    pub(crate) jumped_messages: u64,
+}
+
+/// Where a subscription was asked to go on.
+#[derive(Debug)]
+pub(crate) struct Seek {
+    pub(crate) start: Start,
+    /// Its number among the acks.
+    pub(crate) ack: u64,
+    /// The log failed: nobody knows whether it is on the disk.
+    pub(crate) failed: bool,
+}
+
+/// A place where a subscription begins: which entries it may be, and what of the first is left.
+#[derive(Clone, Debug)]
+pub(crate) struct Start {
+    pub(crate) may: RangeInclusive<usize>,
+    pub(crate) part: Option<Still>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,21 +83,27 @@ pub(crate) enum State {
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) kind: SubscriptionKind,
+    pub(crate) durable: bool,
     pub(crate) name: String,
     pub(crate) priority: i32,
     pub(crate) keys: pelton_broker::KeyShared,
 }
 
 impl Sub {
-    pub(crate) fn new(name: &str, policy: &Policy) -> Sub {
+    pub(crate) fn new(name: &str, durable: bool, policy: &Policy) -> Sub {
         Sub {
             name: name.to_owned(),
             key: 0,
             kind: SubscriptionKind::Shared,
             answered: false,
+            durable,
             policy: policy.clone(),
             may_start: None,
             cursor: Cursor::default(),
+            former: Vec::new(),
+            seeks: Vec::new(),
+            to_reset: Vec::new(),
+            waits_until_ns: None,
             states: BTreeMap::new(),
             redeliveries: BTreeMap::new(),
             consumers: Vec::new(),
@@ -77,7 +114,81 @@ impl Sub {
             full: false,
             delivered_messages: 0,
             acked_messages: 0,
+            jumped_messages: 0,
         }
+    }
+
+    // Where it is.
+
+    /// It begins there, by an ack of this number.
+    pub(crate) fn start(&mut self, start: Start, ack: u64) {
+        let first = *start.may.start();
+        (0..first).for_each(|at| self.cursor.set_acked(at, ack));
+        if let Some(part) = start.part {
+            self.cursor.set_part(first, ack, part);
+        }
+        self.may_start = Some((start.may, ack));
+    }
+
+    pub(crate) fn is_seeking(&self) -> bool {
+        self.seeks.iter().any(|seek| !seek.failed)
+    }
+
+    /// A seek is asked for: every attachment ends, and what was handed over is owed again until it is
+    /// carried out (rule D133).
+    pub(crate) fn begin_seek(&mut self, seek: Seek, entries: &[Entry], now_ns: u64) {
+        self.give_back(|_| true);
+        self.weigh(entries);
+        self.to_reset.clone_from(&self.consumers);
+        if !self.durable {
+            self.waits_until_ns = Some(now_ns + SEEK_GRACE_NS);
+        }
+        self.seeks.push(seek);
+    }
+
+    /// It is carried out.
+    pub(crate) fn end_seek(&mut self, at: usize) {
+        let seek = self.seeks.remove(at);
+        let cursor = Cursor::promised(seek.ack);
+        self.former
+            .push(std::mem::replace(&mut self.cursor, cursor));
+        self.states.clear();
+        self.redeliveries.clear();
+        self.start(seek.start, seek.ack);
+    }
+
+    /// The first entry that must be kept for it.
+    pub(crate) fn needs(&self, entries: usize) -> usize {
+        let seeks = self.seeks.iter().filter(|seek| !seek.failed);
+        let sought = seeks.map(|seek| *seek.start.may.end()).min();
+        let lowest = self.cursor.lowest_unacked(entries);
+        let needs = lowest.min(sought.unwrap_or(entries));
+        if self.durable { needs } else { entries }
+    }
+
+    /// Entries before `first` were removed: one that is not durable moves on (rule D127).
+    pub(crate) fn jump(&mut self, first: usize, entries: &[Entry]) {
+        for at in (0..first).filter(|_| !self.durable) {
+            if self.cursor.is_acked(at) {
+                continue;
+            }
+            if !matches!(self.states.remove(&at), Some(State::Held(_))) {
+                self.jumped_messages += self.left(at, entries);
+            }
+            self.redeliveries.remove(&at);
+            self.cursor.set_acked(at, FOUND);
+        }
+        self.weigh(entries);
+    }
+
+    /// Whether it ends when its last consumer has left (rule D137).
+    pub(crate) fn ends(&self, came_back: bool) -> bool {
+        !self.durable && self.consumers.is_empty() && (came_back || self.waits_until_ns.is_none())
+    }
+
+    /// Whether it has waited long enough for a consumer.
+    pub(crate) fn is_over(&self, now_ns: u64) -> bool {
+        self.consumers.is_empty() && self.waits_until_ns.is_some_and(|until| until <= now_ns)
     }
 
     // Attachments.
@@ -107,6 +218,7 @@ impl Sub {
             self.end_delays(u64::MAX);
         }
         self.consumers.push(consumer);
+        self.waits_until_ns = None;
         if let Some(election) = &mut self.election {
             election.join(consumer, &wish.name, wish.priority, now_ns);
         }
@@ -149,11 +261,15 @@ impl Sub {
     /// A turn is about to be taken at this time.
     pub(crate) fn tick(&mut self, entries: &[Entry], now_ns: u64) {
         self.end_delays(now_ns);
-        if let Some(election) = &mut self.election
-            && election.tick(now_ns)
+        // Who takes over now may start now as well.
+        while let Some(election) = &mut self.election
+            && election.due_ns().is_some_and(|due_ns| due_ns <= now_ns)
         {
-            let start = election.may_start();
-            self.give_back(|holder| Some(holder) != start);
+            if election.tick(now_ns) {
+                let active = election.active();
+                self.give_back(|holder| Some(holder) != active);
+            }
+            self.weigh(entries);
         }
         self.weigh(entries);
     }
@@ -165,7 +281,9 @@ impl Sub {
             _ => None,
         });
         let election = self.election.iter().filter_map(Election::due_ns);
-        delayed.chain(election).min()
+        let alone = self.consumers.is_empty();
+        let end = self.waits_until_ns.filter(|_| alone);
+        delayed.chain(election).chain(end).min()
     }
 
     pub(crate) fn ack(&mut self, index: usize, messages: u32, ack: u64) {
@@ -313,6 +431,12 @@ impl Sub {
         consumers: &[Consumer],
     ) -> Check {
         let name = &self.name;
+        hold("D133 seeking", !self.is_seeking(), || {
+            format!(
+                "consumer {at} of {name} gets {index} during {:?}",
+                self.seeks
+            )
+        })?;
         let state = self.states.get(&index);
         let never_sent = state.is_none() && self.aside == 0;
         let capped = self.at_cap.contains(&at) || self.full && never_sent;
@@ -379,7 +503,7 @@ impl Sub {
         (entries, ready): (&[Entry], usize),
         consumers: &[Consumer],
     ) -> Option<(usize, usize)> {
-        if self.has_no_headroom(entries) {
+        if self.has_no_headroom(entries) || self.is_seeking() {
             return None;
         }
         let eligible = |at: &usize| self.is_eligible(*at, consumers);

@@ -16,7 +16,7 @@ const KINDS: [SubscriptionKind; 4] = [
 
 /// What a consumer of a subscription wants. Mostly that is a habit of the subscription, so that several
 /// get along.
-pub(crate) fn wish(habit: usize, kind: u8, who: u8) -> Wish {
+pub(crate) fn wish((habit, reader): (usize, bool), kind: u8, who: u8) -> Wish {
     let (habit, odd) = match kind {
         0..16 => (usize::from(kind), true),
         _ => (habit, false),
@@ -24,6 +24,7 @@ pub(crate) fn wish(habit: usize, kind: u8, who: u8) -> Wish {
     let (ordered, sticky) = [(true, false), (true, true), (false, false)][habit / 4 % 3];
     Wish {
         kind: KINDS[habit % 4],
+        durable: !reader ^ (kind == 16),
         name: format!("c{}", who % 5),
         priority: [0, 0, 0, 1, -1][usize::from(who / 5 % 5)],
         keys: KeyShared {

@@ -3,20 +3,17 @@
 use std::collections::BTreeMap;
 
 use pelton_broker::storage::{Durability, Options as LogOptions};
-use pelton_broker::{
-    ConsumerId, InitialPosition, Now, Outcome, Policy, Receipts, Refusal, Reply, RequestError,
-    TopicRecord,
-};
+use pelton_broker::{ConsumerId, InitialPosition, Now, Policy, TopicRecord};
 
 use crate::chance::Chance;
 use crate::clients::{Consumer, Producer};
 use crate::core::{Ask, Core, Out};
 use crate::disk::Disk;
 use crate::meta::Meta;
-use crate::oracle::{Check, Fate, Life, Oracle, Topic, Violation, hold};
+use crate::oracle::{Check, Life, Oracle, Topic, Violation, hold};
 use crate::reopen::Ending;
+use crate::replies::Asked;
 use crate::steps::{End, Step};
-use crate::sub::Sub;
 use crate::wishes::wish;
 
 /// Rounds after which a shard must have come to rest.
@@ -49,38 +46,6 @@ pub(crate) struct Shard {
     pub(crate) bells: Vec<usize>,
     pub(crate) poisoned: bool,
     pub(crate) meta_failed: bool,
-}
-
-/// A request that waits for its answer, and what the answer must be.
-#[derive(Clone, Debug)]
-pub(crate) enum Asked {
-    OpenTopic {
-        topic: usize,
-        life: u64,
-        made: bool,
-    },
-    OpenProducer(usize),
-    /// The consumer of this index, to a subscription that was made for it or was there.
-    Subscribe {
-        consumer: usize,
-        made: bool,
-    },
-    FlushAcks {
-        consumer: usize,
-        ack: u64,
-    },
-    SetPolicy {
-        topic: usize,
-        life: u64,
-        /// In the list of the topic's policies.
-        number: usize,
-    },
-    /// Answered well, unless its metadata fails.
-    Plain,
-    /// Answered well.
-    Done,
-    /// Nothing may change.
-    Refused(&'static str),
 }
 
 /// What a run of the world came to.
@@ -332,8 +297,8 @@ impl World {
             what,
         })?;
         let (lied, next_ns) = (shard.disk.lied, shard.core.next_deadline());
-        self.oracle.check_owed(at, next_ns)?;
-        self.oracle.check_stats(at, &stats, lied, &self.consumers)
+        self.oracle.check_stats(at, &stats, lied, &self.consumers)?;
+        self.oracle.check_owed(at, next_ns)
     }
 
     fn take(&mut self, at: usize, out: Out) -> Check {
@@ -344,6 +309,18 @@ impl World {
                 let lied = self.shards[at].disk.lied;
                 self.oracle
                     .delivered(found, &mut self.consumers, &run, lied)
+            }
+            Out::Reset(id, becomes, granter) => {
+                let found = self.attached(at, id)?;
+                self.consumers[found].begin_again(becomes, granter);
+                let sub = self.oracle.sub_of(&self.consumers[found]);
+                let owed = sub.and_then(|(sub, _)| {
+                    let owed = sub.to_reset.iter().position(|&owed| owed == found)?;
+                    Some(sub.to_reset.remove(owed))
+                });
+                hold("D133 reset", owed.is_some(), || {
+                    format!("nobody sought under {id:?}")
+                })
             }
             Out::Active(id, active) => {
                 let found = self.attached(at, id)?;
@@ -407,153 +384,6 @@ impl World {
         }
     }
 
-    fn receipts(&mut self, at: usize, receipts: Receipts) -> Check {
-        let id = receipts.producer;
-        let topics = &self.oracle.topics;
-        let of = |p: &&mut Producer| topics[p.topic].shard == at && p.id == Some(id);
-        let producer = self.producers.iter_mut().find(of);
-        hold("receipts", producer.is_some(), || {
-            format!("{receipts:?} for nobody")
-        })?;
-        let Some(producer) = producer else {
-            return Ok(());
-        };
-        let disk = &self.shards[at].disk;
-        for offset in 0..receipts.count {
-            let sequence = receipts.first_sequence + u64::from(offset);
-            let index = producer.owed.remove(&sequence);
-            hold("receipts", index.is_some(), || {
-                format!("{receipts:?}: nothing is owed for {sequence}")
-            })?;
-            let Some(index) = index else { return Ok(()) };
-            let life = self.oracle.topics[producer.topic].life.as_mut();
-            let Some(life) = life.filter(|life| life.serial == producer.life) else {
-                continue; // the topic is deleted
-            };
-            match receipts.outcome {
-                Outcome::Stored(first) => {
-                    let mut position = first;
-                    position.entry += u64::from(offset);
-                    life.learn(index, position)?;
-                    life.entries[index].fate = Fate::Stored;
-                }
-                Outcome::Unstored => hold("receipts", false, || format!("{receipts:?}"))?,
-                Outcome::Unknown => {
-                    hold("receipts", disk.harmed, || {
-                        format!("{receipts:?}, and all is well")
-                    })?;
-                    life.entries[index].fate = Fate::Unknown;
-                }
-                Outcome::Refused(why) => {
-                    let legal = match why {
-                        Refusal::Closed => !producer.open,
-                        Refusal::DiskFull => disk.was_full,
-                        Refusal::Poisoned => disk.harmed,
-                        Refusal::Invalid | Refusal::Terminated => false,
-                    };
-                    hold("receipts", legal, || {
-                        format!("{receipts:?} without a reason")
-                    })?;
-                    // It was the last one taken, and was not.
-                    let last = life.entries.len() == index + 1;
-                    hold("receipts", last, || format!("{receipts:?} comes too late"))?;
-                    life.entries.pop();
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn answered(&mut self, at: usize, asked: Asked, reply: Result<Reply, RequestError>) -> Check {
-        let shard = &self.shards[at];
-        let failed = matches!(reply, Err(RequestError::Metadata { .. }));
-        hold("D20 answers", !failed || shard.meta_failed, || {
-            format!("{asked:?} got {reply:?}, and all is well")
-        })?;
-        let fine = match (&asked, &reply) {
-            (&Asked::OpenTopic { topic, life, made }, Err(RequestError::Metadata { .. })) => {
-                let now = self.oracle.topics[topic].life.as_ref();
-                if made && now.is_some_and(|now| now.serial == life) {
-                    self.forget_topic(topic);
-                }
-                made
-            }
-            (&Asked::OpenTopic { topic, life, .. }, reply) => {
-                let now = self.oracle.topics[topic].life.as_mut();
-                match (now.filter(|now| now.serial == life), reply) {
-                    (Some(life), &Ok(Reply::Topic(id))) => {
-                        life.answered = true;
-                        life.id.replace(id).is_none_or(|old| old == id)
-                    }
-                    (None, Err(RequestError::NotFound { .. })) => true,
-                    _ => false,
-                }
-            }
-            (&Asked::OpenProducer(producer), &Ok(Reply::Producer(id))) => {
-                self.producers[producer].id = Some(id);
-                true
-            }
-            (&Asked::Subscribe { consumer, made }, Err(RequestError::Metadata { .. })) => {
-                if made && self.consumers[consumer].attached {
-                    let (topic, sub) = (
-                        self.consumers[consumer].topic,
-                        self.consumers[consumer].sub.clone(),
-                    );
-                    self.forget_sub(topic, &sub);
-                }
-                made
-            }
-            (&Asked::Subscribe { consumer, .. }, &Ok(Reply::Consumer(id))) => {
-                let consumer = &mut self.consumers[consumer];
-                consumer.told = true;
-                let life = self.oracle.topics[consumer.topic].life.as_mut();
-                let sub = life.and_then(|life| life.sub(&consumer.sub));
-                if let Some(sub) = sub.filter(|_| consumer.attached) {
-                    sub.answered = true;
-                }
-                // To what failed meanwhile nobody is attached.
-                consumer.attached && *consumer.id.get_or_insert(id) == id
-            }
-            // Its subscription could not be made, for another that came first.
-            (&Asked::Subscribe { consumer, .. }, Err(RequestError::NotFound { .. })) => {
-                !self.consumers[consumer].attached
-            }
-            (&Asked::FlushAcks { consumer, ack }, Ok(Reply::Done)) => {
-                let consumer = &self.consumers[consumer];
-                let life = self.oracle.topics[consumer.topic].life.as_mut();
-                if let Some(sub) = life.and_then(|life| life.sub(&consumer.sub)) {
-                    sub.cursor.promised = sub.cursor.promised.max(ack);
-                }
-                true
-            }
-            (&Asked::FlushAcks { consumer, .. }, Err(RequestError::NotFound { .. })) => {
-                !self.consumers[consumer].attached
-            }
-            (Asked::FlushAcks { .. }, Err(RequestError::Poisoned { .. })) => shard.disk.harmed,
-            (
-                &Asked::SetPolicy {
-                    topic,
-                    life,
-                    number,
-                },
-                reply,
-            ) => {
-                let now = self.oracle.topics[topic].life.as_mut();
-                let failed = reply.is_err();
-                if let Some(life) = now.filter(|now| failed && now.serial == life) {
-                    life.policies[number].1 = false;
-                    life.use_policy();
-                }
-                matches!(reply, Ok(Reply::Done) | Err(RequestError::Metadata { .. }))
-            }
-            (Asked::Done, Ok(Reply::Done)) => true,
-            (Asked::Plain, Ok(Reply::Done) | Err(RequestError::Metadata { .. })) => true,
-            (Asked::Refused(why), Err(error)) => name_of(error) == *why,
-            _ => false,
-        };
-        hold("D20 answers", fine, || format!("{asked:?} got {reply:?}"))
-    }
-
     /// A topic is no longer in the core, with all that was attached to it.
     pub(crate) fn forget_topic(&mut self, topic: usize) {
         let state = &mut self.oracle.topics[topic];
@@ -573,36 +403,6 @@ impl World {
         for consumer in self.consumers.iter_mut().filter(of_sub) {
             consumer.attached = false;
         }
-    }
-
-    /// The subscription as a consumer finds it: it is made if it is not there. Latest is behind what
-    /// was durable (rule D136).
-    pub(crate) fn sub_for(&mut self, topic: usize, name: &str, initial: InitialPosition) -> bool {
-        self.oracle.last_ack += 1;
-        let ack = self.oracle.last_ack;
-        let durability = self.oracle.topics[topic].durability;
-        let life = self.oracle.life(topic);
-        if life.sub(name).is_some() {
-            return false;
-        }
-        let mut sub = Sub::new(name, life.policy());
-        let ready = life.ready(durability);
-        let earliest = life.entries.len() - life.stored;
-        let start = match (initial, durability) {
-            (InitialPosition::Earliest, _) => earliest..=earliest,
-            (InitialPosition::Latest, Durability::Memory) => ready..=ready,
-            // What is durable may not have its receipt yet; of a written topic, what has its receipt
-            // may still wait for the first sync of this life.
-            (InitialPosition::Latest, Durability::Synced) => ready..=life.entries.len(),
-            (InitialPosition::Latest, _) => life.opened_at..=life.entries.len(),
-            (other, _) => unreachable!("nobody asks for {other:?}"),
-        };
-        for at in 0..*start.start() {
-            sub.cursor.set_acked(at, ack);
-        }
-        sub.may_start = Some((start, ack));
-        life.subs.push(sub);
-        true
     }
 
     pub(crate) fn holds(&mut self, consumer: usize) -> Vec<usize> {
@@ -716,11 +516,16 @@ impl World {
         }
         self.open_topic(topic, false)?;
         self.settle(at)?;
-        let subs = self.oracle.life(topic).subs.iter();
+        let subs = self
+            .oracle
+            .life(topic)
+            .subs
+            .iter()
+            .filter(|sub| sub.durable);
         let subs: Vec<_> = subs.map(|sub| (sub.key, sub.name.clone())).collect();
         for (_, name) in &subs {
             let consumer = self.consumers.len();
-            let shared = wish(0, u8::MAX, 0);
+            let shared = wish((0, false), u8::MAX, 0);
             self.subscribe(topic, name, (shared, InitialPosition::Earliest), 1 << 30)?;
             self.settle(at)?;
             // Its unacked cap may let it have no more than a part at a time, and some may be delayed.
@@ -748,22 +553,6 @@ impl World {
             policies: vec![(Policy::default(), true)],
             ..Life::default()
         }
-    }
-}
-
-pub(crate) fn name_of(error: &RequestError) -> &'static str {
-    match error {
-        RequestError::InvalidName { .. } => "invalid name",
-        RequestError::DurabilityMismatch { .. } => "durability",
-        RequestError::NoDirectory { .. } => "no directory",
-        RequestError::NotFound { .. } => "not found",
-        RequestError::ConsumerBusy { .. } => "busy",
-        RequestError::InUse { .. } => "in use",
-        RequestError::Metadata { .. } => "metadata",
-        RequestError::Poisoned { .. } => "poisoned",
-        RequestError::KeyRanges { .. } => "keys",
-        RequestError::KeySharedMode { .. } => "key mode",
-        _ => "another",
     }
 }
 

@@ -155,6 +155,12 @@ impl MetaWaits {
         }
     }
 
+    /// Whether somebody waits for the end of a topic.
+    pub(crate) fn terminates(&self, topic: TopicId) -> bool {
+        let of = |undo: &Undo| matches!(*undo, Undo::Terminate(of) if of == topic);
+        self.waits.iter().any(|wait| of(&wait.undo))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.waits.is_empty()
     }

@@ -412,11 +412,7 @@ impl Broker {
                     Undo::Topic(topic) => self.remove_topic(topic.0),
                     Undo::Subscription(topic, name) => self.undo_subscription(topic, &name),
                     Undo::Policy(topic, failed, held) => self.undo_policy(topic, &failed, held),
-                    Undo::Terminate(topic) => {
-                        if let Some(topic) = self.topics[topic.0 as usize].as_mut() {
-                            topic.end = End::Open;
-                        }
-                    }
+                    Undo::Terminate(topic) => self.undo_terminate(topic),
                     Undo::Nothing => {}
                 }
                 Err(RequestError::Metadata {

@@ -288,6 +288,22 @@ fn a_reader_goes_on_when_what_it_put_aside_is_removed() {
 }
 
 #[test]
+fn a_second_request_to_terminate_does_not_rely_on_the_first() {
+    let mut broker = durable();
+    let topic = open_topic(&mut broker);
+    let terminate = |broker: &mut Broker| {
+        request(broker, Request::Terminate { topic });
+        take(broker).1.remove(0)
+    };
+    let [first, second] = [(); 2].map(|()| terminate(&mut broker));
+    end(&mut broker, &first, Err("no".to_owned()));
+    assert!(matches!(take(&mut broker).0[..], [Err(_)]));
+    end(&mut broker, &second, Ok(()));
+    assert!(matches!(take(&mut broker).0[..], [Ok(Reply::Done)]));
+    assert_eq!(broker.topic_at(0).end, crate::terminate::End::Terminated);
+}
+
+#[test]
 fn what_nobody_wanted_before_the_first_subscription_is_let_go() {
     let mut world = World::new();
     world.publish(3, 1);

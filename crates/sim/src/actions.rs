@@ -8,7 +8,7 @@ use crate::clients::Producer;
 use crate::core::{Ask, Say};
 use crate::cursor::Still;
 use crate::keys::KEYS;
-use crate::oracle::{Check, Entry, Fate};
+use crate::oracle::{Check, Entry, Fate, hold};
 use crate::replies::Asked;
 use crate::steps::Step;
 use crate::wishes::{delay_ns, policy, wish};
@@ -125,6 +125,7 @@ impl World {
                 let to = self.seek_to(topic, start, pick, index);
                 self.seek(topic, &name, to)
             }
+            Step::Terminate { topic } => self.terminate(self.topic(topic)),
             Step::LastPosition { topic, sub } => {
                 self.last_position(self.topic(topic), &format!("s{}", sub % SUBS))
             }
@@ -248,18 +249,24 @@ impl World {
         else {
             return self.open_topic(topic, false);
         };
-        life.producers += 1;
+        let taken = !life.end.takes_nothing();
+        life.producers += usize::from(taken);
         let serial = life.serial;
         let slot = free_slot(&self.producers, |p| {
             let here = p.open && self.oracle.topics[p.topic].shard == shard;
             here.then_some(p.slot)
         });
+        if !taken {
+            let ask = Ask::OpenProducer(id, slot);
+            return self.ask(shard, ask, Asked::Refused("terminated"));
+        }
         let producer = self.producers.len();
         self.producers.push(Producer {
             topic,
             slot,
             id: None,
             open: true,
+            at_end: false,
             next_sequence: 0,
             owed: std::collections::BTreeMap::new(),
             life: serial,
@@ -327,6 +334,11 @@ impl World {
             }
             self.totals.entries += 1;
             self.pump(shard)?;
+            let life = self.oracle.life(topic);
+            let refused = life.entries.last().is_none_or(|last| last.id != number);
+            hold("D132 taken", refused || !life.end.answered, || {
+                format!("entry {number} comes after the end")
+            })?;
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! Consumers come and go, and what a topic's subscriptions go by changes.
 
+use pelton_broker::storage::Durability;
 use pelton_broker::{InitialPosition, Policy, SeekTo, SubscriptionKind};
 
 use crate::actions::free_slot;
@@ -8,6 +9,7 @@ use crate::core::Ask;
 use crate::oracle::{Check, hold};
 use crate::replies::Asked;
 use crate::sub::{Seek, Sub, Wish};
+use crate::unstored::Passed;
 use crate::world::World;
 
 impl World {
@@ -80,6 +82,11 @@ impl World {
             return false;
         }
         let mut sub = Sub::new(name, durable, life.policy());
+        if durability == Durability::NonPersistent {
+            sub.passed = Some(Passed::new(life.entries.len()));
+            life.subs.push(sub);
+            return true;
+        }
         let start = life.start_of(durability, &initial.into());
         sub.start(start, ack);
         life.subs.push(sub);
@@ -142,6 +149,7 @@ impl World {
         let poisoned = self.shards[shard].poisoned && durability.is_stored();
         let asked = match life.subs.iter_mut().find(|sub| sub.name == name) {
             None => Asked::Refused("not found"),
+            Some(sub) if sub.passed.is_some() => Asked::Refused("not possible"),
             Some(sub) if poisoned && sub.durable => Asked::Refused("poisoned"),
             Some(sub) => {
                 let seek = Seek { start, ack, failed };
@@ -150,6 +158,27 @@ impl World {
             }
         };
         self.ask(shard, Ask::Seek(id, name.to_owned(), to), asked)
+    }
+
+    pub(crate) fn terminate(&mut self, topic: usize) -> Check {
+        let state = &mut self.oracle.topics[topic];
+        let shard = state.shard;
+        let Some((life, id)) = state
+            .life
+            .as_mut()
+            .and_then(|life| life.id.map(|id| (life, id)))
+        else {
+            return Ok(());
+        };
+        let asked = match state.durability {
+            Durability::NonPersistent => Asked::Refused("not possible"),
+            _ => {
+                life.end.asked += 1;
+                let life = life.serial;
+                Asked::Terminate { topic, life }
+            }
+        };
+        self.ask(shard, Ask::Terminate(id), asked)
     }
 
     pub(crate) fn last_position(&mut self, topic: usize, name: &str) -> Check {

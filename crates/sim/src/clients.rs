@@ -13,6 +13,8 @@ pub(crate) struct Producer {
     pub(crate) slot: u32,
     pub(crate) id: Option<ProducerId>,
     pub(crate) open: bool,
+    /// It was told that nothing more is taken.
+    pub(crate) at_end: bool,
     pub(crate) next_sequence: u64,
     /// Sequences without an answer, and the place of each entry in its topic.
     pub(crate) owed: BTreeMap<u64, usize>,
@@ -33,6 +35,8 @@ pub(crate) struct Consumer {
     /// It knows that it is attached.
     pub(crate) told: bool,
     granter: Granter,
+    /// It was told that nothing more comes.
+    pub(crate) at_end: bool,
     /// By a seek.
     begun_again: bool,
     pub(crate) granted: u64,
@@ -54,6 +58,7 @@ impl Consumer {
             attached: true,
             told: false,
             granter,
+            at_end: false,
             begun_again: false,
             granted: 0,
             delivered: 0,
@@ -67,6 +72,7 @@ impl Consumer {
         self.id = Some(becomes);
         self.granter = granter;
         self.begun_again = true;
+        self.at_end = false;
         (self.granted, self.delivered) = (0, 0);
     }
 

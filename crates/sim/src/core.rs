@@ -28,6 +28,9 @@ pub(crate) enum Out {
     HandOver(HandOver),
     /// An attachment ends and goes on as a new one.
     Reset(ConsumerId, ConsumerId, Granter),
+    /// A consumer is told that nothing more comes, a producer that nothing more is taken.
+    EndOfTopic(ConsumerId),
+    Terminated(ProducerId),
     /// A consumer is told whether it is the active one.
     Active(ConsumerId, bool),
     Receipts(Receipts),
@@ -79,6 +82,7 @@ pub(crate) enum Ask {
     SetPolicy(TopicId, Policy),
     Seek(TopicId, String, SeekTo),
     LastPosition(TopicId, String),
+    Terminate(TopicId),
 }
 
 /// What a consumer says of entries.
@@ -188,6 +192,7 @@ impl Core {
                 subscription,
                 to,
             },
+            Ask::Terminate(topic) => Request::Terminate { topic },
             Ask::LastPosition(topic, subscription) => Request::LastPosition {
                 topic,
                 subscription,
@@ -338,9 +343,8 @@ impl Core {
                     becomes,
                     granter,
                 } => out.push(Out::Reset(consumer, becomes, granter)),
-                other @ (Effect::EndOfTopic { .. } | Effect::Terminated { .. }) => {
-                    unreachable!("nobody asked for {other:?}")
-                }
+                Effect::EndOfTopic { consumer } => out.push(Out::EndOfTopic(consumer)),
+                Effect::Terminated { producer } => out.push(Out::Terminated(producer)),
             }
         }
         out

@@ -3,7 +3,7 @@
 use pelton_broker::storage::Durability;
 use pelton_broker::{BrokerStats, ConsumerStats, SubscriptionStats, TopicStats};
 
-use crate::clients::Consumer;
+use crate::clients::{Consumer, Producer};
 use crate::oracle::{Check, Entry, Fate, Life, Oracle, Topic, hold};
 use crate::sub::Sub;
 
@@ -24,7 +24,7 @@ impl Oracle {
                 format!("{} is missing in the statistics", topic.name)
             })?;
             if let (Some(told), Some(life)) = (told, &mut topic.life) {
-                check_topic(life, told, lied, consumers)?;
+                check_topic((life, topic.durability), told, lied, consumers)?;
             }
         }
         let extra = topics.next();
@@ -42,7 +42,7 @@ impl Oracle {
                 // What was written is not sent before a sync has proved its positions.
                 ready = ready.min(life.opened_at);
             }
-            for sub in &life.subs {
+            for sub in life.subs.iter().filter(|sub| sub.passed.is_none()) {
                 let stalled = sub.stalled((&life.entries, ready), consumers);
                 hold("T3 stalled", stalled.is_none(), || {
                     let (topic, sub) = (&topic.name, &sub.name);
@@ -53,10 +53,67 @@ impl Oracle {
         Ok(())
     }
 
+    /// A turn is over: of what is not stored everything went or was dropped.
+    pub(crate) fn check_passed(&self, shard: usize, consumers: &[Consumer]) -> Check {
+        let ours = self.topics.iter().filter(|topic| topic.shard == shard);
+        for life in ours.filter_map(|topic| topic.life.as_ref()) {
+            for sub in &life.subs {
+                sub.check_passed(&life.entries, consumers)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a consumer is rightly told that nothing more comes.
+    pub(crate) fn check_end(&self, at: usize, consumer: &Consumer) -> Check {
+        let life = self.topics[consumer.topic].life.as_ref();
+        let subs = life.iter().flat_map(|life| &life.subs);
+        let sub = subs.filter(|sub| sub.consumers.contains(&at)).next_back();
+        let len = life.map_or(0, |life| life.entries.len());
+        let done = |sub: &Sub| sub.cursor.lowest_unacked(len) == len && !sub.is_seeking();
+        let ends = life.is_some_and(|life| life.end.takes_nothing()) && sub.is_some_and(done);
+        hold("D132 end", ends, || {
+            let end = life.map(|life| life.end);
+            format!("consumer {at} of {} is told: {end:?}", consumer.sub)
+        })
+    }
+
+    /// At rest: everybody has been told of the end who has nothing left, and every producer.
+    pub(crate) fn check_ends(
+        &self,
+        shard: usize,
+        consumers: &[Consumer],
+        producers: &[Producer],
+    ) -> Check {
+        let topics = self.topics.iter().enumerate();
+        for (at, topic) in topics.filter(|(_, topic)| topic.shard == shard) {
+            let Some(life) = topic.life.as_ref().filter(|life| life.end.answered) else {
+                continue;
+            };
+            let len = life.entries.len();
+            let done = |sub: &&Sub| sub.cursor.lowest_unacked(len) == len && !sub.is_seeking();
+            let mut waiting = life.subs.iter().filter(done).flat_map(|sub| &sub.consumers);
+            let waiting = waiting.find(|&&at| !consumers[at].at_end);
+            let of = |p: &&Producer| p.topic == at && p.life == life.serial && p.open;
+            let producer = producers
+                .iter()
+                .filter(of)
+                .find(|p| p.id.is_some() && !p.at_end);
+            hold("D132 end", waiting.is_none() && producer.is_none(), || {
+                let name = &topic.name;
+                format!("of {name} was not told: consumer {waiting:?}, {producer:?}")
+            })?;
+        }
+        Ok(())
+    }
+
     /// At rest with a disk that works: every publish is answered, what all have acked is gone.
     pub(crate) fn check_settled(&self, shard: usize) -> Check {
         for topic in self.topics.iter().filter(|topic| topic.shard == shard) {
             let Some(life) = &topic.life else { continue };
+            if topic.durability == Durability::NonPersistent {
+                continue;
+            }
             let owed = life
                 .entries
                 .iter()
@@ -79,25 +136,24 @@ impl Oracle {
     }
 }
 
-fn check_topic(life: &mut Life, told: &TopicStats, lied: bool, consumers: &[Consumer]) -> Check {
+fn check_topic(
+    (life, durability): (&mut Life, Durability),
+    told: &TopicStats,
+    lied: bool,
+    consumers: &[Consumer],
+) -> Check {
     let len = life.entries.len();
+    let ends = life.end.takes_nothing();
+    hold("D132 terminated", told.terminated == ends, || {
+        format!("{}: {:?}", told.name, life.end)
+    })?;
     for told in &told.subscriptions {
         if let Some(sub) = life.sub(&told.name) {
             sub.learn_start(len, told)?;
         }
     }
-    let stored = usize::try_from(told.entries).unwrap_or(usize::MAX);
-    let needs = life.subs.iter().map(|sub| sub.needs(len)).min();
-    let needed = len - needs.unwrap_or(len);
-    hold("T7 trimmed", (needed..=len).contains(&stored), || {
-        format!(
-            "{} has {stored} entries of {len}, {needed} are needed",
-            told.name
-        )
-    })?;
-    life.stored = stored;
-    for sub in &mut life.subs {
-        sub.jump(len - stored, &life.entries);
+    if durability != Durability::NonPersistent {
+        check_kept(life, told)?;
     }
     let producers = (told.producers, life.producers);
     hold("T2 producers", producers.0 == producers.1, || {
@@ -121,13 +177,33 @@ fn check_topic(life: &mut Life, told: &TopicStats, lied: bool, consumers: &[Cons
     Ok(())
 }
 
+/// Nothing is removed that somebody needs, and whoever needs nothing goes on behind it.
+fn check_kept(life: &mut Life, told: &TopicStats) -> Check {
+    let len = life.entries.len();
+    let stored = usize::try_from(told.entries).unwrap_or(usize::MAX);
+    let needs = life.subs.iter().map(|sub| sub.needs(len)).min();
+    let needed = len - needs.unwrap_or(len);
+    hold("T7 trimmed", (needed..=len).contains(&stored), || {
+        format!(
+            "{} has {stored} entries of {len}, {needed} are needed",
+            told.name
+        )
+    })?;
+    life.stored = stored;
+    for sub in &mut life.subs {
+        sub.jump(len - stored, &life.entries);
+    }
+    Ok(())
+}
+
 fn check_sub(
     entries: &[Entry],
-    sub: &Sub,
+    sub: &mut Sub,
     told: &SubscriptionStats,
     lied: bool,
     consumers: &[Consumer],
 ) -> Check {
+    let passed = sub.passed.as_mut().map(|passed| passed.counts(told));
     let unacked = (0..entries.len()).filter(|&at| !sub.cursor.is_acked(at));
     let (backlog_entries, backlog_messages) = unacked.fold((0, 0), |(count, sum), at| {
         (count + 1, sum + sub.left(at, entries))
@@ -145,6 +221,14 @@ fn check_sub(
         jumped_messages: sub.jumped_messages,
         dropped_messages: 0,
         consumers: Vec::new(),
+    };
+    let expected = match passed {
+        Some(passed) => SubscriptionStats {
+            delivered_messages: expected.delivered_messages,
+            consumers: Vec::new(),
+            ..passed
+        },
+        None => expected,
     };
     let mut told = told.clone();
     let told_consumers = std::mem::take(&mut told.consumers);

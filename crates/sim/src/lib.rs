@@ -27,6 +27,7 @@ mod run;
 mod shrink;
 mod steps;
 mod sub;
+mod unstored;
 mod wishes;
 mod world;
 

@@ -11,6 +11,7 @@ use crate::clients::Consumer;
 use crate::core::{Delivered, HandOver, Say};
 use crate::cursor::{all_of, both, count};
 use crate::sub::{Start, State, Sub};
+use crate::unstored::handed_out;
 
 /// A rule that did not hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,10 +61,22 @@ pub(crate) struct Life {
     pub(crate) subs: Vec<Sub>,
     /// What the topic was asked to go by, the default first, and whether that holds as far as is known.
     pub(crate) policies: Vec<(Policy, bool)>,
+    pub(crate) end: End,
     /// First entry appended since the engine was opened.
     pub(crate) opened_at: usize,
     /// Entries that exist, as last told.
     pub(crate) stored: usize,
+}
+
+/// Whether a topic was asked to take nothing more.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct End {
+    /// Requests without an answer.
+    pub(crate) asked: u32,
+    /// One was answered.
+    pub(crate) answered: bool,
+    /// One failed, and may be on the disk by way of a later record.
+    pub(crate) failed: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -83,6 +96,8 @@ pub(crate) enum Fate {
     Owed,
     /// Its receipt said stored.
     Stored,
+    /// Its topic stores nothing.
+    Unstored,
     /// Its receipt said nobody knows.
     Unknown,
     /// It was there when the engine was opened, and is as durable as can be.
@@ -105,6 +120,12 @@ pub(crate) struct Oracle {
     /// Number of the last ack; [`FOUND`] at the start.
     pub(crate) last_ack: u64,
     pub(crate) last_life: u64,
+}
+
+impl End {
+    pub(crate) fn takes_nothing(self) -> bool {
+        self.answered || self.asked > 0
+    }
 }
 
 impl Ledger {
@@ -248,7 +269,7 @@ impl Life {
     }
 
     /// Which entry it is: the very one that was published.
-    fn recognize(&self, delivered: &Delivered) -> Result<usize, Violation> {
+    pub(crate) fn recognize(&self, delivered: &Delivered) -> Result<usize, Violation> {
         let found = self.find(&delivered.body);
         let index = found.ok_or_else(|| Violation {
             rule: "T7 phantom",
@@ -269,8 +290,8 @@ impl Life {
     /// Entries that may be dispatched: a run from the start.
     pub(crate) fn ready(&self, durability: Durability) -> usize {
         match durability {
-            Durability::Memory => self.entries.len(),
-            _ => {
+            Durability::NonPersistent | Durability::Memory => self.entries.len(),
+            Durability::Written | Durability::Synced => {
                 let ready = |e: &Entry| matches!(e.fate, Fate::Stored | Fate::Found);
                 let unready = self.entries.iter().rposition(ready);
                 unready.map_or(0, |last| last + 1)
@@ -429,6 +450,9 @@ impl Oracle {
             life, durability, ..
         } = &self.topics[topic];
         let Some(life) = life else { return false };
+        if *durability == Durability::NonPersistent {
+            return true; // there is nothing to be last
+        }
         let Some(sub) = life.subs.iter().find(|sub| sub.name == name) else {
             return false;
         };
@@ -463,13 +487,16 @@ impl Oracle {
             format!("a delivery to consumer {at}, which is not attached")
         })?;
         let Some(life) = life else { return Ok(()) };
+        if *durability == Durability::NonPersistent {
+            return handed_out(life, at, consumers, run);
+        }
         let mut messages = 0;
         for delivered in &run.entries {
             let index = life.recognize(delivered)?;
             life.learn(index, delivered.position)?;
             let entry = &life.entries[index];
             // A sync that was in flight when the log failed may have proved what got no receipt.
-            let ready = *durability == Durability::Memory || entry.fate != Fate::Owed;
+            let ready = !durability.is_stored() || entry.fate != Fate::Owed;
             hold("D3 not durable", ready, || {
                 format!("entry {index} is {:?}", entry.fate)
             })?;

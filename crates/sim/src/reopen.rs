@@ -36,7 +36,7 @@ impl Oracle {
             let found = at.map(|at| found.swap_remove(at));
             let lives = topic.life.take().into_iter().map(|life| (life, true));
             let former = topic.former.drain(..).map(|life| (life, false));
-            if topic.durability == Durability::Memory {
+            if !topic.durability.is_stored() {
                 former.for_each(drop);
                 continue;
             }
@@ -113,6 +113,16 @@ fn survive(
         format!("nobody asked {} for {policy:?}", found.record.name)
     })?;
     left.policies = vec![(policy, true)];
+    let ends = found.record.terminated;
+    let fine = if ends {
+        life.end.takes_nothing() || life.end.failed
+    } else {
+        !life.end.answered
+    };
+    hold("T7 end", fine || !current, || {
+        format!("{}: {ends}, {:?}", found.record.name, life.end)
+    })?;
+    left.end.answered = ends;
     for stored in &found.record.subscriptions {
         let known = life
             .subs

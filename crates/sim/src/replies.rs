@@ -1,5 +1,6 @@
 //! What producers and clients are answered, and whether that is right.
 
+use pelton_broker::storage::Durability;
 use pelton_broker::{Outcome, Receipts, Refusal, Reply, RequestError};
 
 use crate::clients::Producer;
@@ -35,6 +36,10 @@ pub(crate) enum Asked {
         topic: usize,
         ack: u64,
     },
+    Terminate {
+        topic: usize,
+        life: u64,
+    },
     LastPosition {
         topic: usize,
         name: String,
@@ -67,18 +72,24 @@ impl World {
                 format!("{receipts:?}: nothing is owed for {sequence}")
             })?;
             let Some(index) = index else { return Ok(()) };
+            let stored = self.oracle.topics[producer.topic].durability;
+            let stored = stored != Durability::NonPersistent;
             let life = self.oracle.topics[producer.topic].life.as_mut();
             let Some(life) = life.filter(|life| life.serial == producer.life) else {
                 continue; // the topic is deleted
             };
             match receipts.outcome {
                 Outcome::Stored(first) => {
+                    hold("receipts", stored, || format!("{receipts:?} is not stored"))?;
                     let mut position = first;
                     position.entry += u64::from(offset);
                     life.learn(index, position)?;
                     life.entries[index].fate = Fate::Stored;
                 }
-                Outcome::Unstored => hold("receipts", false, || format!("{receipts:?}"))?,
+                Outcome::Unstored => {
+                    hold("receipts", !stored, || format!("{receipts:?} is stored"))?;
+                    life.entries[index].fate = Fate::Unstored;
+                }
                 Outcome::Unknown => {
                     hold("receipts", disk.harmed, || {
                         format!("{receipts:?}, and all is well")
@@ -90,7 +101,8 @@ impl World {
                         Refusal::Closed => !producer.open,
                         Refusal::DiskFull => disk.was_full,
                         Refusal::Poisoned => disk.harmed,
-                        Refusal::Invalid | Refusal::Terminated => false,
+                        Refusal::Terminated => life.end.takes_nothing(),
+                        Refusal::Invalid => false,
                     };
                     hold("receipts", legal, || {
                         format!("{receipts:?} without a reason")
@@ -192,6 +204,15 @@ impl World {
                 }
                 matches!(reply, Ok(Reply::Done) | Err(RequestError::Metadata { .. }))
             }
+            (&Asked::Terminate { topic, life }, reply) => {
+                let now = self.oracle.topics[topic].life.as_mut();
+                if let Some(life) = now.filter(|now| now.serial == life) {
+                    life.end.asked -= 1;
+                    life.end.answered |= reply.is_ok();
+                    life.end.failed |= reply.is_err();
+                }
+                matches!(reply, Ok(Reply::Done) | Err(RequestError::Metadata { .. }))
+            }
             (&Asked::Seek { topic, ack }, reply) => {
                 let harmed = shard.disk.harmed;
                 self.oracle.sought(topic, ack, reply, harmed)?
@@ -221,6 +242,7 @@ fn name_of(error: &RequestError) -> &'static str {
         RequestError::Poisoned { .. } => "poisoned",
         RequestError::KeyRanges { .. } => "keys",
         RequestError::KeySharedMode { .. } => "key mode",
+        RequestError::Terminated { .. } => "terminated",
         RequestError::NotPossible { .. } => "not possible",
         _ => "another",
     }

@@ -37,6 +37,8 @@ pub(crate) enum Step {
         pick: u8,
         index: u16,
     },
+    /// A topic is to take nothing more.
+    Terminate { topic: u8 },
     /// A client asks where a topic ends and how far a subscription is.
     LastPosition { topic: u8, sub: u8 },
     /// A consumer leaves.
@@ -130,9 +132,9 @@ pub(crate) enum End {
 
 /// How often each kind of step is chosen, in the order of [`decode`].
 const WEIGHTS: [u32; KINDS] = [
-    4, 1, 5, 1, 24, 10, 4, 1, 16, 14, 6, 4, 3, 6, 3, 24, 20, 2, 4, 1, 4, 1, 1, 5, 1, 3, 2, 3, 1,
+    4, 1, 5, 1, 24, 10, 4, 1, 16, 14, 6, 4, 3, 6, 3, 24, 20, 2, 4, 1, 4, 1, 1, 5, 1, 3, 2, 3, 1, 1,
 ];
-const KINDS: usize = 29;
+const KINDS: usize = 30;
 
 /// Bytes of detail of a step.
 const DETAIL: usize = 6;
@@ -233,7 +235,10 @@ fn decode(kind: usize, [a, b, c, d, e, f]: [u8; DETAIL]) -> Step {
             pick: d,
             index: u16::from_le_bytes([e, f]),
         },
-        _ => Step::LastPosition { topic: a, sub: b },
+        28 => Step::LastPosition { topic: a, sub: b },
+        // A topic that is over from the start shows little.
+        _ if b < 128 => Step::Turn { shard: a },
+        _ => Step::Terminate { topic: a },
     }
 }
 

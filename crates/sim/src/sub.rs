@@ -10,6 +10,7 @@ use crate::cursor::{Cursor, Still, all_of, both, count};
 use crate::election::Election;
 use crate::keys::{KEYS, Keys, look_ahead};
 use crate::oracle::{Check, Entry, FOUND, hold};
+use crate::unstored::Passed;
 
 /// How long a subscription that is not durable waits after a seek (`nonDurableSeekGraceMs`).
 const SEEK_GRACE_NS: u64 = 10_000_000_000;
@@ -49,6 +50,8 @@ pub(crate) struct Sub {
     pub(crate) full: bool,
     pub(crate) delivered_messages: u64,
     pub(crate) acked_messages: u64,
+    /// Of a topic that stores nothing.
+    pub(crate) passed: Option<Passed>,
     /// Not durable: messages that were removed before they were handed over.
     pub(crate) jumped_messages: u64,
 }
@@ -114,6 +117,7 @@ impl Sub {
             full: false,
             delivered_messages: 0,
             acked_messages: 0,
+            passed: None,
             jumped_messages: 0,
         }
     }
@@ -260,6 +264,9 @@ impl Sub {
 
     /// A turn is about to be taken at this time.
     pub(crate) fn tick(&mut self, entries: &[Entry], now_ns: u64) {
+        if let Some(passed) = &mut self.passed {
+            passed.tick();
+        }
         self.end_delays(now_ns);
         // Who takes over now may start now as well.
         while let Some(election) = &mut self.election
@@ -448,13 +455,37 @@ impl Sub {
         hold("D112 delay", !self.is_delayed(index), || {
             format!("entry {index} of {name} comes early: {state:?}")
         })?;
+        self.check_chosen((at, index), entries, consumers)?;
+        if self.kind == SubscriptionKind::KeyShared {
+            return self.check_key((at, index), entries);
+        }
+        let next = self.next(entries.len());
+        hold("T7 order", next == Some(index), || {
+            format!("entry {index} of {name} is sent while {next:?} is next")
+        })
+    }
+
+    /// Whether it is this consumer's turn, whatever else is owed.
+    pub(crate) fn check_chosen(
+        &self,
+        (at, index): (usize, usize),
+        entries: &[Entry],
+        consumers: &[Consumer],
+    ) -> Check {
+        let name = &self.name;
         match self.kind {
-            SubscriptionKind::KeyShared => return self.check_key((at, index), entries),
+            SubscriptionKind::KeyShared => {
+                let key = entries[index].key_hash as u16;
+                let owner = self.keys.as_ref().and_then(|keys| keys.owner(key));
+                hold("D86 owner", key == 0 || owner == Some(at), || {
+                    format!("consumer {at} of {name} gets {index}, whose key is {owner:?}'s")
+                })
+            }
             SubscriptionKind::Failover => {
                 let start = self.election.as_ref().and_then(Election::may_start);
                 hold("D73 not active", start == Some(at), || {
                     format!("consumer {at} of {name} gets {index}: {:?}", self.election)
-                })?;
+                })
             }
             SubscriptionKind::Shared => {
                 let level = consumers[at].priority;
@@ -463,28 +494,19 @@ impl Sub {
                     .find(|&c| consumers[c].priority < level && self.is_eligible(c, consumers));
                 hold("D77 level", lower.is_none(), || {
                     format!("consumer {at} of {name} gets {index} before {lower:?}")
-                })?;
+                })
             }
-            SubscriptionKind::Exclusive => {}
+            SubscriptionKind::Exclusive => Ok(()),
         }
-        let next = self.next(entries.len());
-        hold("T7 order", next == Some(index), || {
-            format!("entry {index} of {name} is sent while {next:?} is next")
-        })
     }
 
     fn check_key(&self, (at, index): (usize, usize), entries: &[Entry]) -> Check {
         let key = entries[index].key_hash as u16;
-        let Some(keys) = self.keys.as_ref().filter(|_| key != 0) else {
-            return Ok(());
-        };
-        let (name, owner) = (&self.name, keys.owner(key));
-        hold("D86 owner", owner == Some(at), || {
-            format!("consumer {at} of {name} gets {index}, whose key is {owner:?}'s")
-        })?;
-        if keys.out_of_order {
+        let in_order = self.keys.as_ref().is_some_and(|keys| !keys.out_of_order);
+        if key == 0 || !in_order {
             return Ok(());
         }
+        let name = &self.name;
         let holder = self.holder_of(key, entries);
         hold(
             "T6 two holders",

@@ -21,6 +21,13 @@ const ROUNDS_MAX: u32 = 3_000;
 /// A shard that only waits for room on its disk looks again for ever; so often is enough.
 const IDLE_ROUNDS_MAX: u32 = 12;
 
+const DURABILITIES: [Durability; 4] = [
+    Durability::Synced,
+    Durability::Memory,
+    Durability::Written,
+    Durability::NonPersistent,
+];
+
 /// The seeded world.
 #[derive(Debug)]
 pub(crate) struct World {
@@ -32,6 +39,8 @@ pub(crate) struct World {
     pub(crate) consumers: Vec<Consumer>,
     /// Requests without an answer.
     pub(crate) asked: BTreeMap<u64, (usize, Asked)>,
+    /// Consumers that were just told the end of their topic.
+    told_end: Vec<usize>,
     pub(crate) last_request: u64,
     pub(crate) last_entry: u64,
     pub(crate) totals: Totals,
@@ -64,15 +73,14 @@ impl World {
         let mut chance = Chance(seed ^ 0x0B5E_55ED);
         let shards = 1 + chance.below(3) as usize;
         let topics = 2 + chance.below(4) as usize;
-        let first = chance.below(3) as usize;
+        let first = chance.below(4) as usize;
         let topic = |at: usize| Topic {
             name: match at % 2 {
                 0 => format!("t{at}"),
                 _ => format!("t{at}-partition-{at}"),
             },
             shard: at % shards,
-            durability: [Durability::Synced, Durability::Memory, Durability::Written]
-                [(first + at) % 3],
+            durability: DURABILITIES[(first + at) % DURABILITIES.len()],
             life: None,
             former: Vec::new(),
         };
@@ -92,6 +100,7 @@ impl World {
             producers: Vec::new(),
             consumers: Vec::new(),
             asked: BTreeMap::new(),
+            told_end: Vec::new(),
             last_request: 0,
             last_entry: 0,
             totals: Totals::default(),
@@ -195,6 +204,7 @@ impl World {
         self.oracle.tick(at, now.mono_ns);
         shard.core.tick(now);
         self.pump(at)?;
+        self.oracle.check_passed(at, &self.consumers)?;
         let shard = &self.shards[at];
         // Within a millisecond of a deadline it may wait for a buffer.
         let soon = |at: u64| at <= now.mono_ns + 1_000_000;
@@ -279,6 +289,8 @@ impl World {
         if shard.core.next_deadline().is_some() {
             return Ok(());
         }
+        self.oracle
+            .check_ends(at, &self.consumers, &self.producers)?;
         self.oracle.check_settled(at)
     }
 
@@ -298,7 +310,11 @@ impl World {
         })?;
         let (lied, next_ns) = (shard.disk.lied, shard.core.next_deadline());
         self.oracle.check_stats(at, &stats, lied, &self.consumers)?;
-        self.oracle.check_owed(at, next_ns)
+        self.oracle.check_owed(at, next_ns)?;
+        for consumer in std::mem::take(&mut self.told_end) {
+            self.oracle.check_end(consumer, &self.consumers[consumer])?;
+        }
+        Ok(())
     }
 
     fn take(&mut self, at: usize, out: Out) -> Check {
@@ -320,6 +336,23 @@ impl World {
                 });
                 hold("D133 reset", owed.is_some(), || {
                     format!("nobody sought under {id:?}")
+                })
+            }
+            Out::EndOfTopic(id) => {
+                let found = self.attached(at, id)?;
+                let again = std::mem::replace(&mut self.consumers[found].at_end, true);
+                self.told_end.push(found);
+                hold("D132 end", !again, || {
+                    format!("consumer {found} is told again")
+                })
+            }
+            Out::Terminated(id) => {
+                let topics = &self.oracle.topics;
+                let of = |p: &&mut Producer| topics[p.topic].shard == at && p.id == Some(id);
+                let producer = self.producers.iter_mut().find(of);
+                let first = producer.map(|producer| !std::mem::replace(&mut producer.at_end, true));
+                hold("D132 end", first == Some(true), || {
+                    format!("{id:?} is told again: {first:?}")
                 })
             }
             Out::Active(id, active) => {

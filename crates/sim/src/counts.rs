@@ -73,8 +73,9 @@ impl Oracle {
         let done = |sub: &Sub| sub.cursor.lowest_unacked(len) == len && !sub.is_seeking();
         let ends = life.is_some_and(|life| life.end.takes_nothing()) && sub.is_some_and(done);
         hold("D132 end", ends, || {
-            let end = life.map(|life| life.end);
-            format!("consumer {at} of {} is told: {end:?}", consumer.sub)
+            let lowest = sub.map(|sub| (sub.cursor.lowest_unacked(len), sub.is_seeking()));
+            let (end, name) = (life.map(|life| life.end), &consumer.sub);
+            format!("consumer {at} of {name} is told: {end:?}, {lowest:?} of {len}")
         })
     }
 

@@ -311,8 +311,12 @@ impl World {
         let (lied, next_ns) = (shard.disk.lied, shard.core.next_deadline());
         self.oracle.check_stats(at, &stats, lied, &self.consumers)?;
         self.oracle.check_owed(at, next_ns)?;
-        for consumer in std::mem::take(&mut self.told_end) {
-            self.oracle.check_end(consumer, &self.consumers[consumer])?;
+        for told in std::mem::take(&mut self.told_end) {
+            // One whose attachment a seek has ended since had nothing left before it.
+            let consumer = &self.consumers[told];
+            if consumer.at_end {
+                self.oracle.check_end(told, consumer)?;
+            }
         }
         Ok(())
     }

@@ -422,7 +422,14 @@ impl World {
             ledger: 1 << 40,
             entry: u64::from(pick),
         };
-        let say = match kind % 8 {
+        if kind % 9 == 8 {
+            // An attachment that a seek ended has nothing to say (rule D99).
+            if let Some((ended, at)) = self.consumers[consumer].ended.zip(any) {
+                self.shards[shard].core.say(ended, &Say::Ack(at), self.now);
+            }
+            return self.pump(shard);
+        }
+        let say = match kind % 9 {
             // Of any entry of the topic, whoever has it.
             0 => any.map(Say::Ack),
             1 => any.map(|at| Say::Nack(at, None)),

@@ -37,8 +37,8 @@ pub(crate) struct Consumer {
     granter: Granter,
     /// It was told that nothing more comes.
     pub(crate) at_end: bool,
-    /// By a seek.
-    begun_again: bool,
+    /// The attachment that the last seek ended.
+    pub(crate) ended: Option<ConsumerId>,
     pub(crate) granted: u64,
     pub(crate) delivered: u64,
     /// Every entry it was given, in order.
@@ -59,7 +59,7 @@ impl Consumer {
             told: false,
             granter,
             at_end: false,
-            begun_again: false,
+            ended: None,
             granted: 0,
             delivered: 0,
             saw: Vec::new(),
@@ -69,16 +69,15 @@ impl Consumer {
 
     /// A seek ended its attachment, which goes on as a new one.
     pub(crate) fn begin_again(&mut self, becomes: ConsumerId, granter: Granter) {
-        self.id = Some(becomes);
+        self.ended = self.id.replace(becomes);
         self.granter = granter;
-        self.begun_again = true;
         self.at_end = false;
         (self.granted, self.delivered) = (0, 0);
     }
 
     /// Whether it has asked for anything since the last seek, if there was one.
     pub(crate) fn came_back(&self) -> bool {
-        !self.begun_again || self.granted > 0
+        self.ended.is_none() || self.granted > 0
     }
 
     /// Asks for messages; true if the shard's doorbell is to be rung.

@@ -67,8 +67,8 @@ impl Oracle {
     /// Whether a consumer is rightly told that nothing more comes.
     pub(crate) fn check_end(&self, at: usize, consumer: &Consumer) -> Check {
         let life = self.topics[consumer.topic].life.as_ref();
-        let subs = life.iter().flat_map(|life| &life.subs);
-        let sub = subs.filter(|sub| sub.consumers.contains(&at)).next_back();
+        let mut subs = life.iter().flat_map(|life| &life.subs);
+        let sub = subs.find(|sub| sub.consumers.contains(&at));
         let len = life.map_or(0, |life| life.entries.len());
         let done = |sub: &Sub| sub.cursor.lowest_unacked(len) == len && !sub.is_seeking();
         let ends = life.is_some_and(|life| life.end.takes_nothing()) && sub.is_some_and(done);

@@ -393,8 +393,9 @@ impl Oracle {
             // Only where entries go in order (D97).
             (Say::AckCumulative(_, still), Some(last)) if sub.kind.is_single() => {
                 let whole = still.iter().all(|&word| word == 0);
-                for index in 0..last + usize::from(whole) {
-                    sub.ack(index, entries[index].messages, ack);
+                let through = last + usize::from(whole);
+                for (index, entry) in entries[..through].iter().enumerate() {
+                    sub.ack(index, entry.messages, ack);
                 }
                 sub.ack_part(last, entries[last].messages, ack, still);
             }

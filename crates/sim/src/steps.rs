@@ -132,7 +132,7 @@ pub(crate) enum End {
 
 /// How often each kind of step is chosen, in the order of [`decode`].
 const WEIGHTS: [u32; KINDS] = [
-    4, 1, 5, 1, 24, 10, 4, 1, 16, 14, 6, 4, 3, 6, 3, 24, 20, 2, 4, 1, 4, 1, 1, 5, 1, 3, 2, 3, 1, 1,
+    4, 1, 5, 1, 24, 10, 4, 1, 16, 14, 6, 4, 3, 6, 3, 24, 20, 2, 4, 1, 4, 1, 2, 5, 1, 3, 2, 3, 1, 1,
 ];
 const KINDS: usize = 30;
 

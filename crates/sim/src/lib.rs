@@ -6,7 +6,7 @@
 //! [`Failure::shrink`] drops every step that it does not need.
 //!
 //! To add something that can happen: a variant in `steps.rs`, an arm in `world.rs` or `actions.rs`, what it
-//! means in `oracle.rs`. Events, requests and effects of the core are named in `core.rs` alone.
+//! means in `oracle.rs` and `sub.rs`. Events, requests and effects of the core are named in `core.rs` alone.
 #![forbid(unsafe_code)]
 
 mod actions;

@@ -23,6 +23,7 @@ replace() { # FILE OLD NEW
 
 try() { # NAME FILE OLD NEW
   local name=$1 file=$2 began log seed
+  cp "$copy/$file" "$copy/original"
   replace "$file" "$3" "$4" || { echo "mutants: $name does not fit $file" >&2; exit 3; }
   log=$copy/$name.log
   (cd "$copy" && cargo test -q --locked -p pelton-sim --test seeds --no-run) >"$log" 2>&1 ||
@@ -35,7 +36,7 @@ try() { # NAME FILE OLD NEW
     seed=$(grep -m1 '^seed ' "$log" || { cat "$log" >&2; exit 3; })
     printf '%-44s %5d ms  %.70s\n' "$name" $((($(date +%s%N) - began) / 1000000)) "$seed"
   fi
-  cp "$root/$file" "$copy/$file"
+  cp "$copy/original" "$copy/$file"
 }
 
 # Four lines a mutant: name, file, old text, new text; blank lines and comments between them.

@@ -1,6 +1,6 @@
 //! Any sequence of events into the core, against every rule of the simulator's oracle (`crates/sim`).
 //!
-//! An input is the shape of a world and then five bytes a step: publishes, acks, grants, clients that come
+//! An input is the shape of a world and then seven bytes a step: publishes, acks, grants, clients that come
 //! and go, faults of the disk, crashes.
 #![cfg_attr(fuzzing, no_main)]
 

@@ -276,7 +276,8 @@ impl Subscription {
     }
 
     fn count_of(&self, ordinal: u64) -> u32 {
-        if self.redeliveries.is_empty() {
+        // Whoever gets all in order is told no counts (rule D109).
+        if self.redeliveries.is_empty() || self.kind.is_single() {
             return 0;
         }
         self.redeliveries

@@ -101,7 +101,8 @@ pub struct RestoreError {
 pub(crate) enum Undo {
     Topic(TopicId),
     Subscription(TopicId, String),
-    Policy(TopicId, Arc<Policy>),
+    /// What was asked, and what held before.
+    Policy(TopicId, Arc<Policy>, Arc<Policy>),
     Terminate(TopicId),
     Nothing,
 }
@@ -141,6 +142,23 @@ impl MetaWaits {
     pub(crate) fn take(&mut self, token: u64) -> Option<MetaWait> {
         let at = self.waits.iter().position(|wait| wait.token == token)?;
         self.waits.remove(at)
+    }
+
+    /// A policy could not be written: those that were asked for later do not go back to it either.
+    pub(crate) fn forget_policy(&mut self, failed: &Arc<Policy>, held: &Arc<Policy>) {
+        for wait in &mut self.waits {
+            if let Undo::Policy(_, _, before) = &mut wait.undo
+                && Arc::ptr_eq(before, failed)
+            {
+                *before = Arc::clone(held);
+            }
+        }
+    }
+
+    /// Whether somebody waits for the end of a topic.
+    pub(crate) fn terminates(&self, topic: TopicId) -> bool {
+        let of = |undo: &Undo| matches!(*undo, Undo::Terminate(of) if of == topic);
+        self.waits.iter().any(|wait| of(&wait.undo))
     }
 
     pub(crate) fn is_empty(&self) -> bool {

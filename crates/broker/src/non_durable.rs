@@ -33,6 +33,7 @@ impl Broker {
                 }
                 waits => {
                     sub.jumped_messages += u64::from(messages);
+                    self.freed.note_key(); // what stood behind it may go
                     match waits {
                         State::Replay => sub.end_replay(&self.log, ordinal),
                         State::Delayed => sub.end_delay(&self.log, ordinal),

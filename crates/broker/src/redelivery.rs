@@ -57,7 +57,9 @@ impl Broker {
 
     /// Everything the consumer holds, taken as one value first (rule D108; apache/pulsar#5276).
     pub(crate) fn nack_all(&mut self, id: ConsumerId) {
-        let Some(index) = self.consumer(id).map(|consumer| consumer.sub) else {
+        // One that holds nothing gives nothing back: a standby does not rewind the active one.
+        let holder = self.consumer(id).filter(|consumer| consumer.unacked > 0);
+        let Some(index) = holder.map(|consumer| consumer.sub) else {
             self.acks_ignored += 1;
             return;
         };
@@ -162,6 +164,14 @@ impl Subscription {
         self.delays.arm(self.redeliveries[&ordinal].due_ns, ordinal);
         if let Selector::KeyShared(order) = &mut self.selector {
             order.insert_delayed(ordinal, hash_of(log, self.slot, ordinal));
+        }
+    }
+
+    /// Position order is all that a single consumer has: nothing stays behind for its delay, where a
+    /// cumulative ack would take it along unseen.
+    pub(crate) fn end_all_delays(&mut self, log: &Log) {
+        while let Some(ordinal) = self.delays.pop_due(u64::MAX) {
+            self.owe(log, ordinal);
         }
     }
 

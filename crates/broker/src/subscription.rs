@@ -398,6 +398,9 @@ impl Broker {
         if sub.consumers.is_empty() {
             sub.selector = Selector::new(&asked, topic);
             sub.kind = asked.kind;
+            if sub.kind.is_single() {
+                sub.end_all_delays(&self.log);
+            }
             sub.list_waiting(&self.log);
         }
         sub.selector

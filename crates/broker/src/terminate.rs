@@ -31,7 +31,7 @@ impl Broker {
                 why: "is non-persistent: it has no backlog to serve; close its producers instead",
             });
         }
-        if state.end != End::Open {
+        if state.end == End::Terminated {
             return Ok(self.answer_after_meta(id, name, Reply::Done));
         }
         if durability.is_stored() {
@@ -45,7 +45,8 @@ impl Broker {
 
     /// From now on it is so, after a restart too.
     pub(crate) fn terminated(&mut self, topic: TopicId) {
-        let Some(state) = self.topics[topic.0 as usize].as_mut() else {
+        let state = self.topics[topic.0 as usize].as_mut();
+        let Some(state) = state.filter(|topic| topic.end != End::Terminated) else {
             return;
         };
         state.end = End::Terminated;
@@ -58,6 +59,15 @@ impl Broker {
                 let producer = ProducerId { slot, serial };
                 self.effects.push_back(Effect::Terminated { producer });
             }
+        }
+    }
+
+    /// The metadata could not be written: it goes on, unless it was asked for again or has ended since.
+    pub(crate) fn undo_terminate(&mut self, topic: TopicId) {
+        let again = self.meta.terminates(topic);
+        let state = self.topics[topic.0 as usize].as_mut();
+        if let Some(state) = state.filter(|topic| topic.end == End::Closing && !again) {
+            state.end = End::Open;
         }
     }
 

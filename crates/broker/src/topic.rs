@@ -8,12 +8,13 @@ use crate::broker::SubIndex;
 use crate::meta::{MetaWait, NEXT_KEY_PREFIX, TOPIC_PREFIX, Undo, durability_name};
 use crate::name::check_name;
 use crate::receipts::Append;
-use crate::subscription::Subscription;
+use crate::subscription::{Consumer, Subscription};
 use crate::terminate::End;
 use crate::unacked::Caps;
 use crate::{
-    Broker, Effect, Handled, MESSAGES_PER_ENTRY_MAX, MetaDone, Now, Outcome, Policy, ProducerId,
-    Publish, Receipts, Refusal, Reply, RequestError, RequestId, RestoreError, TopicId, TopicRecord,
+    Broker, ConsumerId, Effect, Handled, MESSAGES_PER_ENTRY_MAX, MetaDone, Now, Outcome, Policy,
+    ProducerId, Publish, Receipts, Refusal, Reply, RequestError, RequestId, RestoreError, TopicId,
+    TopicRecord,
 };
 
 #[derive(Debug)]
@@ -209,12 +210,23 @@ impl Broker {
     ) -> Result<Option<Reply>, RequestError> {
         let before = Arc::clone(&self.find_topic(topic)?.policy);
         let durability = self.topic_at(topic.0).durability;
-        self.use_policy(topic, Arc::new(policy));
+        let policy = Arc::new(policy);
+        self.use_policy(topic, Arc::clone(&policy));
         if !durability.is_stored() {
             return Ok(Some(Reply::Done));
         }
-        self.write_record(id, topic.0, Reply::Done, Undo::Policy(topic, before));
+        let undo = Undo::Policy(topic, policy, before);
+        self.write_record(id, topic.0, Reply::Done, undo);
         Ok(None)
+    }
+
+    /// What was asked for since stays.
+    fn undo_policy(&mut self, topic: TopicId, failed: &Arc<Policy>, held: Arc<Policy>) {
+        self.meta.forget_policy(failed, &held);
+        let in_use = self.find_topic(topic).map(|topic| &topic.policy);
+        if in_use.is_ok_and(|in_use| Arc::ptr_eq(in_use, failed)) {
+            self.use_policy(topic, held);
+        }
     }
 
     /// The policy holds from now on, for what is pending too.
@@ -385,23 +397,25 @@ impl Broker {
                         name: wait.name,
                     })
                 }
-                // Its subscription was another's, whose record could not be written.
-                Reply::Consumer(id) if self.consumer(id).is_none() => Err(RequestError::NotFound {
-                    what: "subscription",
-                    name: wait.name,
-                }),
+                // A seek may have begun the attachment again meanwhile.
+                Reply::Consumer(id) => match self.attachment(id) {
+                    Some(&Consumer { serial, .. }) => {
+                        Ok(Reply::Consumer(ConsumerId { serial, ..id }))
+                    }
+                    // Its subscription was another's, whose record could not be written.
+                    None => Err(RequestError::NotFound {
+                        what: "subscription",
+                        name: wait.name,
+                    }),
+                },
                 reply => Ok(reply),
             },
             Err(error) => {
                 match wait.undo {
                     Undo::Topic(topic) => self.remove_topic(topic.0),
                     Undo::Subscription(topic, name) => self.undo_subscription(topic, &name),
-                    Undo::Policy(topic, policy) => self.use_policy(topic, policy),
-                    Undo::Terminate(topic) => {
-                        if let Some(topic) = self.topics[topic.0 as usize].as_mut() {
-                            topic.end = End::Open;
-                        }
-                    }
+                    Undo::Policy(topic, failed, held) => self.undo_policy(topic, &failed, held),
+                    Undo::Terminate(topic) => self.undo_terminate(topic),
                     Undo::Nothing => {}
                 }
                 Err(RequestError::Metadata {

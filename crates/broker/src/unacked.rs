@@ -157,9 +157,11 @@ impl Cap {
                 resume_at: u64::MAX,
             };
         }
+        // At the limit itself nobody goes on, whatever the ratio: there is no room.
+        let resume_at = (limit as f64 * ratio.clamp(0.0, 1.0)).floor() as u64;
         Self {
             limit,
-            resume_at: (limit as f64 * ratio.clamp(0.0, 1.0)).floor() as u64,
+            resume_at: resume_at.min(limit - 1),
         }
     }
 

@@ -1,16 +1,21 @@
 //! What clients do, step by step: each step finds its subject, tells the core, and tells the oracle.
 
 use pelton_broker::storage::{Durability, Position};
-use pelton_broker::{InitialPosition, Publish, SubscriptionKind};
+use pelton_broker::{InitialPosition, Publish, SeekTo};
 
-use crate::clients::{Consumer, Producer};
+use crate::chance::Chance;
+use crate::clients::Producer;
 use crate::core::{Ask, Say};
-use crate::oracle::{Check, Entry, Fate, Life, hold};
+use crate::cursor::Still;
+use crate::keys::KEYS;
+use crate::oracle::{Check, Entry, Fate, hold};
+use crate::replies::Asked;
 use crate::steps::Step;
-use crate::world::{Asked, World};
+use crate::wishes::{delay_ns, policy, wish};
+use crate::world::World;
 
-/// Subscriptions of a topic.
-const SUBS: u8 = 3;
+/// Subscriptions of a topic; the last one is of readers.
+const SUBS: u8 = 4;
 /// Picks from here on name one of all that ever were, also those that have left.
 const ANYBODY: u8 = 240;
 
@@ -35,25 +40,17 @@ impl World {
             Step::Subscribe {
                 topic,
                 sub,
-                exclusive,
-                latest,
+                kind,
+                who,
+                start,
                 granted,
             } => {
-                let kind = match exclusive {
-                    true => SubscriptionKind::Exclusive,
-                    false => SubscriptionKind::Shared,
-                };
-                let initial = match latest {
-                    true => InitialPosition::Latest,
-                    false => InitialPosition::Earliest,
-                };
-                let name = format!("s{}", sub % SUBS);
-                self.subscribe(
-                    self.topic(topic),
-                    &name,
-                    (kind, initial),
-                    u32::from(granted),
-                )
+                let (topic, sub) = (self.topic(topic), sub % SUBS);
+                let initial = self.initial(topic, start % 8, who);
+                let habit = 5 * topic + usize::from(sub);
+                let wish = wish((habit, sub == SUBS - 1), kind, who);
+                let granted = u32::from(granted);
+                self.subscribe(topic, &format!("s{sub}"), (wish, initial), granted)
             }
             Step::Unsubscribe { topic, sub } => {
                 self.unsubscribe(self.topic(topic), &format!("s{}", sub % SUBS))
@@ -78,8 +75,22 @@ impl World {
                 pick,
                 entries,
             } => self.say_of_one(consumer, pick, |at| Say::AckRun(at, u32::from(entries))),
-            Step::AckCumulative { consumer, pick } => {
-                self.say_of_one(consumer, pick, Say::AckCumulative)
+            Step::AckBatch {
+                consumer,
+                pick,
+                seed,
+            } => self.say_of_one(consumer, pick, |at| Say::AckBatch(at, still(seed))),
+            Step::AckCumulative {
+                consumer,
+                pick,
+                part,
+            } => {
+                let still = if part < 64 {
+                    still(part.into())
+                } else {
+                    Vec::new()
+                };
+                self.say_of_one(consumer, pick, |at| Say::AckCumulative(at, still))
             }
             Step::AckFalse {
                 consumer,
@@ -90,14 +101,80 @@ impl World {
                 consumer,
                 pick,
                 entries,
+                delay,
             } => {
                 for offset in 0..entries {
-                    self.say_of_one(consumer, pick.wrapping_add(offset), Say::Nack)?;
+                    let nack = |at| Say::Nack(at, delay_ns(delay));
+                    self.say_of_one(consumer, pick.wrapping_add(offset), nack)?;
                 }
                 Ok(())
             }
+            Step::NackAll { consumer } => match self.consumer(consumer) {
+                Some(consumer) => self.say(consumer, &Say::NackAll),
+                None => Ok(()),
+            },
+            Step::Release { consumer, pick } => self.say_of_one(consumer, pick, Say::Release),
+            Step::Seek {
+                topic,
+                sub,
+                start,
+                pick,
+                index,
+            } => {
+                let (topic, name) = (self.topic(topic), format!("s{}", sub % SUBS));
+                let to = self.seek_to(topic, start, pick, index);
+                self.seek(topic, &name, to)
+            }
+            Step::Terminate { topic } => self.terminate(self.topic(topic)),
+            Step::LastPosition { topic, sub } => {
+                self.last_position(self.topic(topic), &format!("s{}", sub % SUBS))
+            }
+            Step::SetPolicy { topic, seed } => self.set_policy(self.topic(topic), policy(seed)),
             _ => unreachable!("{step:?} is of the world"),
         }
+    }
+
+    /// Where a new subscription starts: mostly at the first entry.
+    fn initial(&self, topic: usize, start: u8, pick: u8) -> InitialPosition {
+        match (start, self.any_position(topic, pick)) {
+            (0, _) => InitialPosition::Latest,
+            (1, Some(position)) => InitialPosition::At(position),
+            (2, _) => {
+                let life = self.oracle.topics[topic].life.as_ref();
+                let entries = life.map_or(&[][..], |life| &life.entries[..]);
+                let at = usize::from(pick).checked_rem(entries.len());
+                let ms = at.map_or(0, |at| entries[at].publish_ms);
+                InitialPosition::Since(ms + u64::from(pick % 2))
+            }
+            _ => InitialPosition::Earliest,
+        }
+    }
+
+    fn seek_to(&self, topic: usize, start: u8, pick: u8, index: u16) -> SeekTo {
+        let position = self.any_position(topic, pick);
+        match (start % 8, position) {
+            (3, Some(position)) => SeekTo::Message {
+                position,
+                index: u32::from(index) % 25,
+            },
+            (4, Some(position)) => SeekTo::Part {
+                position,
+                still: still(index).into(),
+            },
+            (start, _) => self.initial(topic, start % 4, pick).into(),
+        }
+    }
+
+    /// Of any entry that somebody knows of, or behind the last one.
+    fn any_position(&self, topic: usize, pick: u8) -> Option<Position> {
+        let life = self.oracle.topics[topic].life.as_ref()?;
+        let at = usize::from(pick).checked_rem(life.entries.len() + 1)?;
+        let last = life.position(at.checked_sub(1)?);
+        let behind = last.map(|last| Position {
+            entry: last.entry + 1,
+            ..last
+        });
+        life.position(at).or(behind)
     }
 
     fn topic(&self, pick: u8) -> usize {
@@ -172,18 +249,24 @@ impl World {
         else {
             return self.open_topic(topic, false);
         };
-        life.producers += 1;
+        let taken = !life.end.takes_nothing();
+        life.producers += usize::from(taken);
         let serial = life.serial;
         let slot = free_slot(&self.producers, |p| {
             let here = p.open && self.oracle.topics[p.topic].shard == shard;
             here.then_some(p.slot)
         });
+        if !taken {
+            let ask = Ask::OpenProducer(id, slot);
+            return self.ask(shard, ask, Asked::Refused("terminated"));
+        }
         let producer = self.producers.len();
         self.producers.push(Producer {
             topic,
             slot,
             id: None,
             open: true,
+            at_end: false,
             next_sequence: 0,
             owed: std::collections::BTreeMap::new(),
             life: serial,
@@ -225,7 +308,7 @@ impl World {
                 id: number,
                 body: body(number, size),
                 messages: messages(number, size),
-                key_hash: (number % 7) as u32,
+                key_hash: key_of(number),
                 sequence,
                 publish_ms: self.now.wall_ms,
                 fate: Fate::Owed,
@@ -251,104 +334,13 @@ impl World {
             }
             self.totals.entries += 1;
             self.pump(shard)?;
-        }
-        Ok(())
-    }
-
-    pub(crate) fn subscribe(
-        &mut self,
-        topic: usize,
-        name: &str,
-        (kind, initial): (SubscriptionKind, InitialPosition),
-        granted: u32,
-    ) -> Check {
-        let state = &mut self.oracle.topics[topic];
-        let (shard, topic_name) = (state.shard, state.name.clone());
-        let Some((life, id)) = state
-            .life
-            .as_mut()
-            .and_then(|life| life.id.map(|id| (life, id)))
-        else {
-            return self.open_topic(topic, false);
-        };
-        let before = life.sub(name).map(|sub| sub.kind);
-        let slot = free_slot(&self.consumers, |c| {
-            let here = c.attached && self.oracle.topics[c.topic].shard == shard;
-            here.then_some(c.slot)
-        });
-        let users = self
-            .consumers
-            .iter()
-            .filter(|c| c.attached && c.is_of(&topic_name, name));
-        let users = users.count();
-        self.consumers_ever += 1;
-        let of = (topic, topic_name);
-        let (mut consumer, account) = Consumer::new(self.consumers_ever, of, name.to_owned(), slot);
-        let ask = Ask::Subscribe {
-            topic: id,
-            sub: name.to_owned(),
-            kind,
-            initial,
-            name: consumer.name.clone(),
-            account,
-            slot,
-        };
-        let alone = SubscriptionKind::Exclusive;
-        if users > 0 && before.is_some_and(|before| before == alone || before != kind) {
-            return self.ask(shard, ask, Asked::Refused("busy"));
-        }
-        if granted > 0 {
-            let rung = consumer.grant(granted);
-            hold("D12 doorbell", !rung, || {
-                "nobody waits for a newcomer".to_owned()
+            let life = self.oracle.life(topic);
+            let refused = life.entries.last().is_none_or(|last| last.id != number);
+            hold("D132 taken", refused || !life.end.answered, || {
+                format!("entry {number} comes after the end")
             })?;
         }
-        let made = self.sub_for(topic, name, kind, initial);
-        self.consumers.push(consumer);
-        let consumer = self.consumers.len() - 1;
-        self.ask(shard, ask, Asked::Subscribe { consumer, made })
-    }
-
-    pub(crate) fn close_consumer(&mut self, consumer: usize) -> Check {
-        let of = &mut self.consumers[consumer];
-        let (Some(id), topic) = (of.id.filter(|_| of.told), of.topic) else {
-            return Ok(());
-        };
-        if std::mem::take(&mut of.attached) {
-            let name = of.sub.clone();
-            let life = self.oracle.topics[topic].life.as_mut();
-            if let Some(Life { subs, entries, .. }) = life
-                && let Some(sub) = subs.iter_mut().find(|sub| sub.name == name)
-            {
-                sub.release(consumer, entries);
-            }
-        }
-        let shard = self.oracle.topics[topic].shard;
-        self.ask(shard, Ask::CloseConsumer(id), Asked::Plain)
-    }
-
-    fn unsubscribe(&mut self, topic: usize, name: &str) -> Check {
-        let state = &mut self.oracle.topics[topic];
-        let (shard, topic_name) = (state.shard, state.name.clone());
-        let Some((life, id)) = state
-            .life
-            .as_mut()
-            .and_then(|life| life.id.map(|id| (life, id)))
-        else {
-            return Ok(());
-        };
-        let there = life.sub(name).is_some();
-        let mut consumers = self.consumers.iter();
-        let used = consumers.any(|c| c.attached && c.is_of(&topic_name, name));
-        let asked = match (there, used) {
-            (false, _) => Asked::Refused("not found"),
-            (_, true) => Asked::Refused("in use"),
-            _ => {
-                self.forget_sub(topic, name);
-                Asked::Plain
-            }
-        };
-        self.ask(shard, Ask::Unsubscribe(id, name.to_owned()), asked)
+        Ok(())
     }
 
     fn grant(&mut self, consumer: usize, messages: u32) {
@@ -375,7 +367,7 @@ impl World {
     pub(crate) fn ack(&mut self, consumer: usize, index: usize) -> Check {
         let topic = self.consumers[consumer].topic;
         match self.oracle.life(topic).position(index) {
-            Some(position) => self.say(consumer, Say::Ack(position)),
+            Some(position) => self.say(consumer, &Say::Ack(position)),
             None => Ok(()),
         }
     }
@@ -397,7 +389,7 @@ impl World {
         let life = self.oracle.topics[of.topic].life.as_ref();
         let position = index.and_then(|index| life.and_then(|life| life.position(index)));
         match position {
-            Some(position) => self.say(consumer, say(position)),
+            Some(position) => self.say(consumer, &say(position)),
             None => Ok(()),
         }
     }
@@ -430,29 +422,36 @@ impl World {
             ledger: 1 << 40,
             entry: u64::from(pick),
         };
-        let say = match kind % 8 {
+        if kind % 9 == 8 {
+            // An attachment that a seek ended has nothing to say (rule D99).
+            if let Some((ended, at)) = self.consumers[consumer].ended.zip(any) {
+                self.shards[shard].core.say(ended, &Say::Ack(at), self.now);
+            }
+            return self.pump(shard);
+        }
+        let say = match kind % 9 {
             // Of any entry of the topic, whoever has it.
             0 => any.map(Say::Ack),
-            1 => any.map(Say::Nack),
+            1 => any.map(|at| Say::Nack(at, None)),
             2 => last(topic).map(|at| Say::Ack(beyond(at))),
-            3 => last(topic).map(|at| Say::AckCumulative(beyond(at))),
+            3 => last(topic).map(|at| Say::AckCumulative(beyond(at), Vec::new())),
             4 => Some(Say::Ack(nowhere)),
             5 => Some(Say::AckRun(nowhere, u32::MAX)),
             6 => nth(&others, pick, |_| true).and_then(last).map(Say::Ack),
             _ => any.map(|at| Say::AckRun(at, 1 + 3 * u32::from(pick))),
         };
         match say {
-            Some(say) => self.say(consumer, say),
+            Some(say) => self.say(consumer, &say),
             None => Ok(()),
         }
     }
 
-    fn say(&mut self, consumer: usize, say: Say) -> Check {
+    fn say(&mut self, consumer: usize, say: &Say) -> Check {
         let of = &self.consumers[consumer];
         let (Some(id), shard) = (of.id, self.oracle.topics[of.topic].shard) else {
             return Ok(());
         };
-        self.oracle.said(consumer, of, say);
+        self.oracle.said(consumer, of, say, self.now.mono_ns);
         self.shards[shard].core.say(id, say, self.now);
         self.pump(shard)
     }
@@ -465,11 +464,29 @@ fn nth(all: &[usize], pick: u8, wanted: impl FnMut(&&usize) -> bool) -> Option<u
 }
 
 /// The lowest slot that nobody uses, as the shell gives them out.
-fn free_slot<T>(all: &[T], used: impl Fn(&T) -> Option<u32>) -> u32 {
+pub(crate) fn free_slot<T>(all: &[T], used: impl Fn(&T) -> Option<u32>) -> u32 {
     let used: Vec<u32> = all.iter().filter_map(used).collect();
     (0..)
         .find(|slot| !used.contains(slot))
         .expect("fewer than 2^32")
+}
+
+/// One in four entries has no key.
+fn key_of(number: u64) -> u32 {
+    let of_all = Chance(number).below(KEYS.len() as u64 * 4 / 3);
+    KEYS.get(of_all as usize).copied().unwrap_or(0).into()
+}
+
+/// Any messages of a batch; now and then too many words, or too few.
+fn still(seed: u16) -> Still {
+    let mut chance = Chance(u64::from(seed));
+    let words = [1, 1, 1, 2, 16, 17][chance.below(6) as usize];
+    let mut word = || match chance.below(4) {
+        0 => u64::MAX,
+        1 => chance.next() | chance.next(),
+        _ => chance.next(),
+    };
+    (0..words).map(|_| word()).collect()
 }
 
 fn messages(number: u64, size: u8) -> u32 {

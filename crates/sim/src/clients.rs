@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use pelton_broker::flow::{Account, Grant, Granter};
 use pelton_broker::{ConsumerId, ProducerId};
 
+use crate::sub::Wish;
+
 #[derive(Debug)]
 pub(crate) struct Producer {
     pub(crate) topic: usize,
     pub(crate) slot: u32,
     pub(crate) id: Option<ProducerId>,
     pub(crate) open: bool,
+    /// It was told that nothing more is taken.
+    pub(crate) at_end: bool,
     pub(crate) next_sequence: u64,
     /// Sequences without an answer, and the place of each entry in its topic.
     pub(crate) owed: BTreeMap<u64, usize>,
@@ -21,8 +25,8 @@ pub(crate) struct Producer {
 #[derive(Debug)]
 pub(crate) struct Consumer {
     pub(crate) name: String,
+    pub(crate) priority: i32,
     pub(crate) topic: usize,
-    pub(crate) topic_name: String,
     pub(crate) sub: String,
     pub(crate) slot: u32,
     pub(crate) id: Option<ConsumerId>,
@@ -31,6 +35,10 @@ pub(crate) struct Consumer {
     /// It knows that it is attached.
     pub(crate) told: bool,
     granter: Granter,
+    /// It was told that nothing more comes.
+    pub(crate) at_end: bool,
+    /// The attachment that the last seek ended.
+    pub(crate) ended: Option<ConsumerId>,
     pub(crate) granted: u64,
     pub(crate) delivered: u64,
     /// Every entry it was given, in order.
@@ -38,23 +46,20 @@ pub(crate) struct Consumer {
 }
 
 impl Consumer {
-    pub(crate) fn new(
-        number: usize,
-        (topic, topic_name): (usize, String),
-        sub: String,
-        slot: u32,
-    ) -> (Consumer, Account) {
+    pub(crate) fn new(wish: &Wish, topic: usize, sub: String, slot: u32) -> (Consumer, Account) {
         let (granter, account) = Granter::pair();
         let consumer = Consumer {
-            name: format!("c{number}"),
+            name: wish.name.clone(),
+            priority: wish.priority,
             topic,
-            topic_name,
             sub,
             slot,
             id: None,
             attached: true,
             told: false,
             granter,
+            at_end: false,
+            ended: None,
             granted: 0,
             delivered: 0,
             saw: Vec::new(),
@@ -62,8 +67,17 @@ impl Consumer {
         (consumer, account)
     }
 
-    pub(crate) fn is_of(&self, topic: &str, sub: &str) -> bool {
-        self.topic_name == topic && self.sub == sub
+    /// A seek ended its attachment, which goes on as a new one.
+    pub(crate) fn begin_again(&mut self, becomes: ConsumerId, granter: Granter) {
+        self.ended = self.id.replace(becomes);
+        self.granter = granter;
+        self.at_end = false;
+        (self.granted, self.delivered) = (0, 0);
+    }
+
+    /// Whether it has asked for anything since the last seek, if there was one.
+    pub(crate) fn came_back(&self) -> bool {
+        self.ended.is_none() || self.granted > 0
     }
 
     /// Asks for messages; true if the shard's doorbell is to be rung.

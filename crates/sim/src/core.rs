@@ -1,18 +1,20 @@
 //! The real core of one shard, and every arm that names its events, requests and effects.
 
-use pelton_broker::flow::Account;
+use pelton_broker::flow::{Account, Granter};
 use pelton_broker::storage::{
     CursorState, DiskDone, Durability, Log, Options as LogOptions, Position, Recovered, SubKey,
     TopicKey,
 };
 use pelton_broker::{
-    Broker, BrokerStats, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, LogState,
-    MetaDone, Now, Options, ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId,
-    Subscribe, SubscriptionKind, TOPIC_PREFIX, TopicId, TopicRecord,
+    Broker, BrokerStats, ConsumerId, Effect, Event, Handled, InitialPosition, LogState, MetaDone,
+    Now, Options, Policy, ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId,
+    SeekTo, Subscribe, TOPIC_PREFIX, TopicId, TopicRecord,
 };
 
+use crate::cursor::Still;
 use crate::disk::Disk;
 use crate::meta::Meta;
+use crate::sub::Wish;
 
 #[derive(Debug)]
 pub(crate) struct Core {
@@ -23,17 +25,29 @@ pub(crate) struct Core {
 /// What came out of the core for its clients.
 #[derive(Debug)]
 pub(crate) enum Out {
-    HandOver {
-        consumer: ConsumerId,
-        entries: Vec<Delivered>,
-        messages: u32,
-        redeliveries: u32,
-    },
+    HandOver(HandOver),
+    /// An attachment ends and goes on as a new one.
+    Reset(ConsumerId, ConsumerId, Granter),
+    /// A consumer is told that nothing more comes, a producer that nothing more is taken.
+    EndOfTopic(ConsumerId),
+    Terminated(ProducerId),
+    /// A consumer is told whether it is the active one.
+    Active(ConsumerId, bool),
     Receipts(Receipts),
     Reply(u64, Result<Reply, RequestError>),
     /// Name of a topic whose record is being written.
     Record(TopicRecord),
     Poisoned,
+}
+
+/// A run as a consumer gets it.
+#[derive(Debug)]
+pub(crate) struct HandOver {
+    pub(crate) consumer: ConsumerId,
+    pub(crate) entries: Vec<Delivered>,
+    pub(crate) messages: u32,
+    pub(crate) redeliveries: u32,
+    pub(crate) still: Option<Still>,
 }
 
 /// One entry as a consumer gets it.
@@ -57,24 +71,32 @@ pub(crate) enum Ask {
     Subscribe {
         topic: TopicId,
         sub: String,
-        kind: SubscriptionKind,
+        wish: Wish,
         initial: InitialPosition,
-        name: String,
         account: Account,
         slot: u32,
     },
     CloseConsumer(ConsumerId),
     FlushAcks(ConsumerId),
     Unsubscribe(TopicId, String),
+    SetPolicy(TopicId, Policy),
+    Seek(TopicId, String, SeekTo),
+    LastPosition(TopicId, String),
+    Terminate(TopicId),
 }
 
 /// What a consumer says of entries.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Say {
     Ack(Position),
     AckRun(Position, u32),
-    AckCumulative(Position),
-    Nack(Position),
+    /// With what is left of it.
+    AckBatch(Position, Still),
+    AckCumulative(Position, Still),
+    /// With the delay that it asks for, in nanoseconds.
+    Nack(Position, Option<u64>),
+    NackAll,
+    Release(Position),
 }
 
 /// A topic as recovery found it.
@@ -140,20 +162,19 @@ impl Core {
             Ask::Subscribe {
                 topic,
                 sub: subscription,
-                kind,
+                wish,
                 initial,
-                name: consumer,
                 account,
                 slot,
             } => Request::Subscribe(Box::new(Subscribe {
                 topic,
                 subscription,
-                kind,
+                kind: wish.kind,
                 initial,
-                durable: true,
-                consumer,
-                priority_level: 0,
-                key_shared: KeyShared::default(),
+                durable: wish.durable,
+                consumer: wish.name,
+                priority_level: wish.priority,
+                key_shared: wish.keys,
                 account,
                 slot,
             })),
@@ -163,29 +184,50 @@ impl Core {
                 topic,
                 subscription,
             },
+            Ask::SetPolicy(topic, policy) => {
+                let policy = Box::new(policy);
+                Request::SetPolicy { topic, policy }
+            }
+            Ask::Seek(topic, subscription, to) => Request::Seek {
+                topic,
+                subscription,
+                to,
+            },
+            Ask::Terminate(topic) => Request::Terminate { topic },
+            Ask::LastPosition(topic, subscription) => Request::LastPosition {
+                topic,
+                subscription,
+            },
         };
         let id = RequestId(id);
         self.event(Event::Request { id, request }, now);
     }
 
-    pub(crate) fn say(&mut self, consumer: ConsumerId, say: Say, now: Now) {
-        let event = match say {
+    pub(crate) fn say(&mut self, consumer: ConsumerId, say: &Say, now: Now) {
+        let event = match *say {
             Say::Ack(position) => Event::Ack { consumer, position },
             Say::AckRun(first, entries) => Event::AckRun {
                 consumer,
                 first,
                 entries,
             },
-            Say::AckCumulative(position) => Event::AckCumulative {
+            Say::AckBatch(position, ref still) => Event::AckBatch {
                 consumer,
                 position,
-                still: &[],
+                still,
             },
-            Say::Nack(position) => Event::Nack {
+            Say::AckCumulative(position, ref still) => Event::AckCumulative {
                 consumer,
                 position,
-                delay_ns: None,
+                still,
             },
+            Say::Nack(position, delay_ns) => Event::Nack {
+                consumer,
+                position,
+                delay_ns,
+            },
+            Say::NackAll => Event::NackAll { consumer },
+            Say::Release(position) => Event::Release { consumer, position },
         };
         self.event(event, now);
     }
@@ -268,13 +310,15 @@ impl Core {
                             publish_ms: meta.publish_ms,
                         }
                     };
-                    out.push(Out::HandOver {
+                    out.push(Out::HandOver(HandOver {
                         consumer,
                         entries: slots.map(entry).collect(),
                         messages: run.messages,
                         redeliveries: run.redeliveries,
-                    });
+                        still: run.still.map(Vec::from),
+                    }));
                 }
+                Effect::Active { consumer, active } => out.push(Out::Active(consumer, active)),
                 Effect::Receipts(receipts) => out.push(Out::Receipts(receipts)),
                 Effect::Reply { id, reply } => out.push(Out::Reply(id.0, reply)),
                 Effect::Disk(op) => {
@@ -295,10 +339,13 @@ impl Core {
                 }
                 Effect::LogState(LogState::Poisoned(_)) => out.push(Out::Poisoned),
                 Effect::LogState(LogState::Open | LogState::DiskFull) => {}
-                other @ (Effect::Active { .. }
-                | Effect::Reset { .. }
-                | Effect::EndOfTopic { .. }
-                | Effect::Terminated { .. }) => unreachable!("nobody asked for {other:?}"),
+                Effect::Reset {
+                    consumer,
+                    becomes,
+                    granter,
+                } => out.push(Out::Reset(consumer, becomes, granter)),
+                Effect::EndOfTopic { consumer } => out.push(Out::EndOfTopic(consumer)),
+                Effect::Terminated { producer } => out.push(Out::Terminated(producer)),
             }
         }
         out

@@ -6,20 +6,29 @@
 //! [`Failure::shrink`] drops every step that it does not need.
 //!
 //! To add something that can happen: a variant in `steps.rs`, an arm in `world.rs` or `actions.rs`, what it
-//! means in `oracle.rs`. Events, requests and effects of the core are named in `core.rs` alone.
+//! means in `oracle.rs` and `sub.rs`. Events, requests and effects of the core are named in `core.rs` alone.
 #![forbid(unsafe_code)]
 
 mod actions;
+mod attach;
 mod chance;
 mod clients;
 mod core;
+mod counts;
+mod cursor;
 mod disk;
+mod election;
+mod keys;
 mod meta;
 mod oracle;
 mod reopen;
+mod replies;
 mod run;
 mod shrink;
 mod steps;
+mod sub;
+mod unstored;
+mod wishes;
 mod world;
 
 pub use oracle::Violation;

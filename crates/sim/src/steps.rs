@@ -19,14 +19,28 @@ pub(crate) enum Step {
     CloseProducer { producer: u8 },
     /// A producer sends a few entries; `size` chooses messages and bytes. Also one that has left.
     Publish { producer: u8, entries: u8, size: u8 },
-    /// A consumer attaches, granting so many messages before it is told so.
+    /// A consumer attaches, granting so many messages before it is told so. `kind` says how it wants
+    /// to share, mostly as the others of that subscription do; `who` its name and level.
     Subscribe {
         topic: u8,
         sub: u8,
-        exclusive: bool,
-        latest: bool,
+        kind: u8,
+        who: u8,
+        start: u8,
         granted: u8,
     },
+    /// A subscription is to go on somewhere else.
+    Seek {
+        topic: u8,
+        sub: u8,
+        start: u8,
+        pick: u8,
+        index: u16,
+    },
+    /// A topic is to take nothing more.
+    Terminate { topic: u8 },
+    /// A client asks where a topic ends and how far a subscription is.
+    LastPosition { topic: u8, sub: u8 },
     /// A consumer leaves.
     CloseConsumer { consumer: u8 },
     /// A client asks for the end of a subscription, used or not.
@@ -38,12 +52,26 @@ pub(crate) enum Step {
     Ack { consumer: u8, pick: u8 },
     /// A consumer acks consecutive entries, from one that it saw on.
     AckRun { consumer: u8, pick: u8, entries: u8 },
-    /// A consumer acks everything up to an entry that it saw.
-    AckCumulative { consumer: u8, pick: u8 },
+    /// A consumer acks some messages of an entry that it saw: those of which `seed` has no bit.
+    AckBatch { consumer: u8, pick: u8, seed: u16 },
+    /// A consumer acks everything up to an entry that it saw, and of that all or a part.
+    AckCumulative { consumer: u8, pick: u8, part: u8 },
     /// A consumer acks what another saw, or what does not exist.
     AckFalse { consumer: u8, pick: u8, kind: u8 },
-    /// A consumer gives back so many of the last entries it saw, held or not.
-    Nack { consumer: u8, pick: u8, entries: u8 },
+    /// A consumer gives back so many of the last entries it saw, held or not, to have them again at
+    /// once, later, or when the policy says.
+    Nack {
+        consumer: u8,
+        pick: u8,
+        entries: u8,
+        delay: u8,
+    },
+    /// A consumer gives back all it holds.
+    NackAll { consumer: u8 },
+    /// A consumer gives back an entry as if it had not had it.
+    Release { consumer: u8, pick: u8 },
+    /// A topic gets another policy.
+    SetPolicy { topic: u8, seed: u16 },
     /// A consumer asks to hear when its acks are durable.
     FlushAcks { consumer: u8 },
     /// A shard takes a turn.
@@ -103,12 +131,16 @@ pub(crate) enum End {
 }
 
 /// How often each kind of step is chosen, in the order of [`decode`].
-const WEIGHTS: [u32; 23] = [
-    4, 1, 5, 1, 24, 8, 3, 1, 16, 14, 6, 4, 3, 6, 3, 24, 20, 2, 4, 1, 4, 1, 1,
+const WEIGHTS: [u32; KINDS] = [
+    4, 1, 5, 1, 24, 10, 4, 1, 16, 14, 6, 4, 3, 6, 3, 24, 20, 2, 4, 1, 4, 1, 2, 5, 1, 3, 2, 3, 1, 1,
 ];
+const KINDS: usize = 30;
 
-/// The step of a kind with these four bytes of detail.
-fn decode(kind: usize, [a, b, c, d]: [u8; 4]) -> Step {
+/// Bytes of detail of a step.
+const DETAIL: usize = 6;
+
+/// The step of a kind with this detail.
+fn decode(kind: usize, [a, b, c, d, e, f]: [u8; DETAIL]) -> Step {
     match kind {
         0 => Step::OpenTopic {
             topic: a,
@@ -125,8 +157,9 @@ fn decode(kind: usize, [a, b, c, d]: [u8; 4]) -> Step {
         5 => Step::Subscribe {
             topic: a,
             sub: b,
-            exclusive: c % 4 == 0,
-            latest: c % 8 < 2,
+            kind: c,
+            who: e,
+            start: f,
             granted: if d < 64 { d } else { 0 },
         },
         6 => Step::CloseConsumer { consumer: a },
@@ -147,6 +180,7 @@ fn decode(kind: usize, [a, b, c, d]: [u8; 4]) -> Step {
         11 => Step::AckCumulative {
             consumer: a,
             pick: b,
+            part: c,
         },
         12 => Step::AckFalse {
             consumer: a,
@@ -157,6 +191,7 @@ fn decode(kind: usize, [a, b, c, d]: [u8; 4]) -> Step {
             consumer: a,
             pick: b,
             entries: 1 + c % 6,
+            delay: d,
         },
         14 => Step::FlushAcks { consumer: a },
         15 => Step::Turn { shard: a },
@@ -175,10 +210,35 @@ fn decode(kind: usize, [a, b, c, d]: [u8; 4]) -> Step {
             chance: u16::from_le_bytes([c, d]),
         },
         21 => Step::MetaFault { shard: a },
-        _ => Step::Crash {
+        22 => Step::Crash {
             end: [End::Stop, End::Kill, End::PowerCut, End::PowerCut][usize::from(a % 4)],
             chance: u16::from_le_bytes([c, d]),
         },
+        23 => Step::AckBatch {
+            consumer: a,
+            pick: b,
+            seed: u16::from_le_bytes([c, d]),
+        },
+        24 => Step::NackAll { consumer: a },
+        25 => Step::Release {
+            consumer: a,
+            pick: b,
+        },
+        26 => Step::SetPolicy {
+            topic: a,
+            seed: u16::from_le_bytes([c, d]),
+        },
+        27 => Step::Seek {
+            topic: a,
+            sub: b,
+            start: c,
+            pick: d,
+            index: u16::from_le_bytes([e, f]),
+        },
+        28 => Step::LastPosition { topic: a, sub: b },
+        // A topic that is over from the start shows little.
+        _ if b < 128 => Step::Turn { shard: a },
+        _ => Step::Terminate { topic: a },
     }
 }
 
@@ -217,15 +277,15 @@ pub(crate) fn from_seed(seed: u64, count: usize) -> Vec<Step> {
             at = at.saturating_sub(weight);
             here
         });
-        let detail = [(); 4].map(|()| chance.byte());
+        let detail = [(); DETAIL].map(|()| chance.byte());
         decode(kind.expect("below the sum"), detail)
     };
     (0..count).map(|_| one()).collect()
 }
 
-/// A list of steps from any bytes: five a step, so that nearly every mutation is another list.
+/// A list of steps from any bytes: seven a step, so that nearly every mutation is another list.
 pub(crate) fn from_bytes(bytes: &[u8]) -> Vec<Step> {
-    let step = |bytes: &[u8; 5]| {
+    let step = |bytes: &[u8; 1 + DETAIL]| {
         let [kind, detail @ ..] = *bytes;
         decode(usize::from(kind) % WEIGHTS.len(), detail)
     };

@@ -3,24 +3,30 @@
 use std::collections::BTreeMap;
 
 use pelton_broker::storage::{Durability, Options as LogOptions};
-use pelton_broker::{
-    InitialPosition, Now, Outcome, Receipts, Refusal, Reply, RequestError, SubscriptionKind,
-    TopicRecord,
-};
+use pelton_broker::{ConsumerId, InitialPosition, Now, Policy, TopicRecord};
 
 use crate::chance::Chance;
 use crate::clients::{Consumer, Producer};
 use crate::core::{Ask, Core, Out};
 use crate::disk::Disk;
 use crate::meta::Meta;
-use crate::oracle::{Check, Fate, Life, Oracle, State, Sub, Topic, Violation, hold};
+use crate::oracle::{Check, Life, Oracle, Topic, Violation, hold};
 use crate::reopen::Ending;
+use crate::replies::Asked;
 use crate::steps::{End, Step};
+use crate::wishes::wish;
 
 /// Rounds after which a shard must have come to rest.
 const ROUNDS_MAX: u32 = 3_000;
 /// A shard that only waits for room on its disk looks again for ever; so often is enough.
 const IDLE_ROUNDS_MAX: u32 = 12;
+
+const DURABILITIES: [Durability; 4] = [
+    Durability::Synced,
+    Durability::Memory,
+    Durability::Written,
+    Durability::NonPersistent,
+];
 
 /// The seeded world.
 #[derive(Debug)]
@@ -33,9 +39,10 @@ pub(crate) struct World {
     pub(crate) consumers: Vec<Consumer>,
     /// Requests without an answer.
     pub(crate) asked: BTreeMap<u64, (usize, Asked)>,
+    /// Consumers that were just told the end of their topic.
+    told_end: Vec<usize>,
     pub(crate) last_request: u64,
     pub(crate) last_entry: u64,
-    pub(crate) consumers_ever: usize,
     pub(crate) totals: Totals,
 }
 
@@ -48,30 +55,6 @@ pub(crate) struct Shard {
     pub(crate) bells: Vec<usize>,
     pub(crate) poisoned: bool,
     pub(crate) meta_failed: bool,
-}
-
-/// A request that waits for its answer, and what the answer must be.
-#[derive(Clone, Debug)]
-pub(crate) enum Asked {
-    OpenTopic {
-        topic: usize,
-        life: u64,
-        made: bool,
-    },
-    OpenProducer(usize),
-    /// The consumer of this index, to a subscription that was made for it or was there.
-    Subscribe {
-        consumer: usize,
-        made: bool,
-    },
-    FlushAcks {
-        consumer: usize,
-        ack: u64,
-    },
-    /// Answered well, unless its metadata fails.
-    Plain,
-    /// Nothing may change.
-    Refused(&'static str),
 }
 
 /// What a run of the world came to.
@@ -90,12 +73,14 @@ impl World {
         let mut chance = Chance(seed ^ 0x0B5E_55ED);
         let shards = 1 + chance.below(3) as usize;
         let topics = 2 + chance.below(4) as usize;
-        let first = chance.below(3) as usize;
+        let first = chance.below(4) as usize;
         let topic = |at: usize| Topic {
-            name: format!("t{at}"),
+            name: match at % 2 {
+                0 => format!("t{at}"),
+                _ => format!("t{at}-partition-{at}"),
+            },
             shard: at % shards,
-            durability: [Durability::Synced, Durability::Memory, Durability::Written]
-                [(first + at) % 3],
+            durability: DURABILITIES[(first + at) % DURABILITIES.len()],
             life: None,
             former: Vec::new(),
         };
@@ -115,9 +100,9 @@ impl World {
             producers: Vec::new(),
             consumers: Vec::new(),
             asked: BTreeMap::new(),
+            told_end: Vec::new(),
             last_request: 0,
             last_entry: 0,
-            consumers_ever: 0,
             totals: Totals::default(),
         };
         for at in 0..shards {
@@ -216,8 +201,10 @@ impl World {
                 shard.core.granted(id, now);
             }
         }
+        self.oracle.tick(at, now.mono_ns);
         shard.core.tick(now);
         self.pump(at)?;
+        self.oracle.check_passed(at, &self.consumers)?;
         let shard = &self.shards[at];
         // Within a millisecond of a deadline it may wait for a buffer.
         let soon = |at: u64| at <= now.mono_ns + 1_000_000;
@@ -302,6 +289,8 @@ impl World {
         if shard.core.next_deadline().is_some() {
             return Ok(());
         }
+        self.oracle
+            .check_ends(at, &self.consumers, &self.producers)?;
         self.oracle.check_settled(at)
     }
 
@@ -319,37 +308,65 @@ impl World {
             rule: "T8 statistics",
             what,
         })?;
-        let lied = shard.disk.lied;
-        self.oracle.check_stats(at, &stats, lied, &self.consumers)
+        let (lied, next_ns) = (shard.disk.lied, shard.core.next_deadline());
+        self.oracle.check_stats(at, &stats, lied, &self.consumers)?;
+        self.oracle.check_owed(at, next_ns)?;
+        for told in std::mem::take(&mut self.told_end) {
+            // One whose attachment a seek has ended since had nothing left before it.
+            let consumer = &self.consumers[told];
+            if consumer.at_end {
+                self.oracle.check_end(told, consumer)?;
+            }
+        }
+        Ok(())
     }
 
     fn take(&mut self, at: usize, out: Out) -> Check {
         match out {
-            Out::HandOver {
-                consumer: id,
-                entries,
-                messages,
-                redeliveries,
-            } => {
-                let sum: u32 = entries.iter().map(|entry| entry.messages).sum();
-                hold("D7 messages", sum == messages && sum > 0, || {
-                    format!("a run of {sum} messages says {messages}")
-                })?;
-                let topics = &self.oracle.topics;
-                let found = self.consumers.iter().position(|c| {
-                    let here = c.attached && topics[c.topic].shard == at && c.slot == id.slot;
-                    here && c.id.is_none_or(|known| known == id)
-                });
-                hold("T7 nobody", found.is_some(), || {
-                    format!("a delivery to {id:?}")
-                })?;
-                let Some(found) = found else { return Ok(()) };
-                let consumer = &mut self.consumers[found];
-                consumer.id = Some(id);
-                self.totals.delivered += entries.len() as u64;
+            Out::HandOver(run) => {
+                let found = self.attached(at, run.consumer)?;
+                self.totals.delivered += run.entries.len() as u64;
                 let lied = self.shards[at].disk.lied;
                 self.oracle
-                    .delivered(found, consumer, &entries, redeliveries, lied)
+                    .delivered(found, &mut self.consumers, &run, lied)
+            }
+            Out::Reset(id, becomes, granter) => {
+                let found = self.attached(at, id)?;
+                self.consumers[found].begin_again(becomes, granter);
+                let sub = self.oracle.sub_of(&self.consumers[found]);
+                let owed = sub.and_then(|(sub, _)| {
+                    let owed = sub.to_reset.iter().position(|&owed| owed == found)?;
+                    Some(sub.to_reset.remove(owed))
+                });
+                hold("D133 reset", owed.is_some(), || {
+                    format!("nobody sought under {id:?}")
+                })
+            }
+            Out::EndOfTopic(id) => {
+                let found = self.attached(at, id)?;
+                let again = std::mem::replace(&mut self.consumers[found].at_end, true);
+                self.told_end.push(found);
+                hold("D132 end", !again, || {
+                    format!("consumer {found} is told again")
+                })
+            }
+            Out::Terminated(id) => {
+                let topics = &self.oracle.topics;
+                let of = |p: &&mut Producer| topics[p.topic].shard == at && p.id == Some(id);
+                let producer = self.producers.iter_mut().find(of);
+                let first = producer.map(|producer| !std::mem::replace(&mut producer.at_end, true));
+                hold("D132 end", first == Some(true), || {
+                    format!("{id:?} is told again: {first:?}")
+                })
+            }
+            Out::Active(id, active) => {
+                let found = self.attached(at, id)?;
+                let sub = self.oracle.sub_of(&self.consumers[found]);
+                let election = sub.and_then(|(sub, _)| sub.election.as_mut());
+                match election {
+                    Some(election) => election.told(found, active),
+                    None => hold("D75 notice", false, || format!("{id:?} is no candidate")),
+                }
             }
             Out::Receipts(receipts) => self.receipts(at, receipts),
             Out::Reply(id, reply) => {
@@ -375,6 +392,21 @@ impl World {
         }
     }
 
+    /// Whom something is for. One that was not told yet that it is attached is known by its slot.
+    fn attached(&mut self, at: usize, id: ConsumerId) -> Result<usize, Violation> {
+        let topics = &self.oracle.topics;
+        let found = self.consumers.iter().position(|c| {
+            let here = c.attached && topics[c.topic].shard == at && c.slot == id.slot;
+            here && c.id.is_none_or(|known| known == id)
+        });
+        let found = found.ok_or_else(|| Violation {
+            rule: "T7 nobody",
+            what: format!("{id:?} is not attached"),
+        })?;
+        self.consumers[found].id = Some(id);
+        Ok(found)
+    }
+
     /// A record names the durable ids: what recovery finds is known by them.
     fn note_keys(&mut self, record: &TopicRecord) {
         let named = |topic: &&mut Topic| topic.name == record.name;
@@ -387,136 +419,6 @@ impl World {
                 }
             }
         }
-    }
-
-    fn receipts(&mut self, at: usize, receipts: Receipts) -> Check {
-        let id = receipts.producer;
-        let topics = &self.oracle.topics;
-        let of = |p: &&mut Producer| topics[p.topic].shard == at && p.id == Some(id);
-        let producer = self.producers.iter_mut().find(of);
-        hold("receipts", producer.is_some(), || {
-            format!("{receipts:?} for nobody")
-        })?;
-        let Some(producer) = producer else {
-            return Ok(());
-        };
-        let disk = &self.shards[at].disk;
-        for offset in 0..receipts.count {
-            let sequence = receipts.first_sequence + u64::from(offset);
-            let index = producer.owed.remove(&sequence);
-            hold("receipts", index.is_some(), || {
-                format!("{receipts:?}: nothing is owed for {sequence}")
-            })?;
-            let Some(index) = index else { return Ok(()) };
-            let life = self.oracle.topics[producer.topic].life.as_mut();
-            let Some(life) = life.filter(|life| life.serial == producer.life) else {
-                continue; // the topic is deleted
-            };
-            match receipts.outcome {
-                Outcome::Stored(first) => {
-                    let mut position = first;
-                    position.entry += u64::from(offset);
-                    life.learn(index, position)?;
-                    life.entries[index].fate = Fate::Stored;
-                }
-                Outcome::Unstored => hold("receipts", false, || format!("{receipts:?}"))?,
-                Outcome::Unknown => {
-                    hold("receipts", disk.harmed, || {
-                        format!("{receipts:?}, and all is well")
-                    })?;
-                    life.entries[index].fate = Fate::Unknown;
-                }
-                Outcome::Refused(why) => {
-                    let legal = match why {
-                        Refusal::Closed => !producer.open,
-                        Refusal::DiskFull => disk.was_full,
-                        Refusal::Poisoned => disk.harmed,
-                        Refusal::Invalid | Refusal::Terminated => false,
-                    };
-                    hold("receipts", legal, || {
-                        format!("{receipts:?} without a reason")
-                    })?;
-                    // It was the last one taken, and was not.
-                    let last = life.entries.len() == index + 1;
-                    hold("receipts", last, || format!("{receipts:?} comes too late"))?;
-                    life.entries.pop();
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn answered(&mut self, at: usize, asked: Asked, reply: Result<Reply, RequestError>) -> Check {
-        let shard = &self.shards[at];
-        let failed = matches!(reply, Err(RequestError::Metadata { .. }));
-        hold("D20 answers", !failed || shard.meta_failed, || {
-            format!("{asked:?} got {reply:?}, and all is well")
-        })?;
-        let fine = match (&asked, &reply) {
-            (&Asked::OpenTopic { topic, life, made }, Err(RequestError::Metadata { .. })) => {
-                let now = self.oracle.topics[topic].life.as_ref();
-                if made && now.is_some_and(|now| now.serial == life) {
-                    self.forget_topic(topic);
-                }
-                made
-            }
-            (&Asked::OpenTopic { topic, life, .. }, reply) => {
-                let now = self.oracle.topics[topic].life.as_mut();
-                match (now.filter(|now| now.serial == life), reply) {
-                    (Some(life), &Ok(Reply::Topic(id))) => {
-                        life.answered = true;
-                        life.id.replace(id).is_none_or(|old| old == id)
-                    }
-                    (None, Err(RequestError::NotFound { .. })) => true,
-                    _ => false,
-                }
-            }
-            (&Asked::OpenProducer(producer), &Ok(Reply::Producer(id))) => {
-                self.producers[producer].id = Some(id);
-                true
-            }
-            (&Asked::Subscribe { consumer, made }, Err(RequestError::Metadata { .. })) => {
-                if made && self.consumers[consumer].attached {
-                    let (topic, sub) = (
-                        self.consumers[consumer].topic,
-                        self.consumers[consumer].sub.clone(),
-                    );
-                    self.forget_sub(topic, &sub);
-                }
-                made
-            }
-            (&Asked::Subscribe { consumer, .. }, &Ok(Reply::Consumer(id))) => {
-                let consumer = &mut self.consumers[consumer];
-                consumer.told = true;
-                let life = self.oracle.topics[consumer.topic].life.as_mut();
-                let sub = life.and_then(|life| life.sub(&consumer.sub));
-                if let Some(sub) = sub.filter(|_| consumer.attached) {
-                    sub.answered = true;
-                }
-                // To what failed meanwhile nobody is attached.
-                consumer.attached && *consumer.id.get_or_insert(id) == id
-            }
-            // Its subscription could not be made, for another that came first.
-            (&Asked::Subscribe { consumer, .. }, Err(RequestError::NotFound { .. })) => {
-                !self.consumers[consumer].attached
-            }
-            (&Asked::FlushAcks { consumer, ack }, Ok(Reply::Done)) => {
-                let consumer = &self.consumers[consumer];
-                let life = self.oracle.topics[consumer.topic].life.as_mut();
-                if let Some(sub) = life.and_then(|life| life.sub(&consumer.sub)) {
-                    sub.promised = sub.promised.max(ack);
-                }
-                true
-            }
-            (&Asked::FlushAcks { consumer, .. }, Err(RequestError::NotFound { .. })) => {
-                !self.consumers[consumer].attached
-            }
-            (Asked::FlushAcks { .. }, Err(RequestError::Poisoned { .. })) => shard.disk.harmed,
-            (Asked::Plain, Ok(Reply::Done) | Err(RequestError::Metadata { .. })) => true,
-            (Asked::Refused(why), Err(error)) => name_of(error) == *why,
-            _ => false,
-        };
-        hold("D20 answers", fine, || format!("{asked:?} got {reply:?}"))
     }
 
     /// A topic is no longer in the core, with all that was attached to it.
@@ -540,49 +442,9 @@ impl World {
         }
     }
 
-    /// The subscription as a consumer finds it: it is made if it is not there. Latest is behind what
-    /// was durable (rule D136).
-    pub(crate) fn sub_for(
-        &mut self,
-        topic: usize,
-        name: &str,
-        kind: SubscriptionKind,
-        initial: InitialPosition,
-    ) -> bool {
-        self.oracle.last_ack += 1;
-        let ack = self.oracle.last_ack;
-        let durability = self.oracle.topics[topic].durability;
-        let life = self.oracle.life(topic);
-        if let Some(sub) = life.sub(name) {
-            sub.kind = kind;
-            return false;
-        }
-        let mut sub = Sub::new(name, kind);
-        let ready = life.ready(durability);
-        let earliest = life.entries.len() - life.stored;
-        let start = match (initial, durability) {
-            (InitialPosition::Earliest, _) => earliest..earliest,
-            (InitialPosition::Latest, Durability::Memory) => ready..ready,
-            // What is durable may not have its receipt yet; of a written topic, what has its receipt
-            // may still wait for the first sync of this life.
-            (InitialPosition::Latest, Durability::Synced) => ready..life.entries.len(),
-            (InitialPosition::Latest, _) => life.opened_at..life.entries.len(),
-            (other, _) => unreachable!("nobody asks for {other:?}"),
-        };
-        for at in 0..start.start {
-            sub.set_acked(at, ack);
-        }
-        sub.may_start = Some((start, ack));
-        life.subs.push(sub);
-        true
-    }
-
-    pub(crate) fn holds(&self, consumer: usize) -> Vec<usize> {
-        let of = &self.consumers[consumer];
-        let life = self.oracle.topics[of.topic].life.as_ref();
-        let sub = life.and_then(|life| life.subs.iter().find(|sub| sub.name == of.sub));
-        let held = |(&at, &state): (&usize, &State)| (state == State::Held(consumer)).then_some(at);
-        sub.map_or_else(Vec::new, |sub| sub.states.iter().filter_map(held).collect())
+    pub(crate) fn holds(&mut self, consumer: usize) -> Vec<usize> {
+        let sub = self.oracle.sub_of(&self.consumers[consumer]);
+        sub.map_or_else(Vec::new, |(sub, _)| sub.held_by(consumer))
     }
 
     /// The process ends, in order or not, and the next one opens what is left.
@@ -673,7 +535,7 @@ impl World {
             // One whose deletion failed may be there again.
             for sub in subs.filter(|sub| drained.contains(&sub.key)) {
                 let len = topic.life.as_ref().map_or(0, |life| life.entries.len());
-                let lowest = sub.lowest_unacked(len);
+                let lowest = sub.cursor.lowest_unacked(len);
                 let durable = topic.durability == Durability::Written || lowest == len;
                 hold("T7 ack lost", durable, || {
                     format!("{}/{} starts at {lowest} of {len}", topic.name, sub.name)
@@ -691,17 +553,23 @@ impl World {
         }
         self.open_topic(topic, false)?;
         self.settle(at)?;
-        let subs = self.oracle.life(topic).subs.iter();
+        let subs = self
+            .oracle
+            .life(topic)
+            .subs
+            .iter()
+            .filter(|sub| sub.durable);
         let subs: Vec<_> = subs.map(|sub| (sub.key, sub.name.clone())).collect();
         for (_, name) in &subs {
             let consumer = self.consumers.len();
-            let (shared, earliest) = (SubscriptionKind::Shared, InitialPosition::Earliest);
-            self.subscribe(topic, name, (shared, earliest), 1 << 30)?;
+            let shared = wish((0, false), u8::MAX, 0);
+            self.subscribe(topic, name, (shared, InitialPosition::Earliest), 1 << 30)?;
             self.settle(at)?;
-            // Its unacked cap may let it have no more than a part at a time.
+            // Its unacked cap may let it have no more than a part at a time, and some may be delayed.
             loop {
                 let held = self.holds(consumer);
-                if held.is_empty() {
+                let sub = self.oracle.life(topic).sub(name);
+                if held.is_empty() && sub.and_then(|sub| sub.due_ns()).is_none() {
                     break;
                 }
                 for index in held {
@@ -719,22 +587,9 @@ impl World {
         self.oracle.last_life += 1;
         Life {
             serial: self.oracle.last_life,
+            policies: vec![(Policy::default(), true)],
             ..Life::default()
         }
-    }
-}
-
-pub(crate) fn name_of(error: &RequestError) -> &'static str {
-    match error {
-        RequestError::InvalidName { .. } => "invalid name",
-        RequestError::DurabilityMismatch { .. } => "durability",
-        RequestError::NoDirectory { .. } => "no directory",
-        RequestError::NotFound { .. } => "not found",
-        RequestError::ConsumerBusy { .. } => "busy",
-        RequestError::InUse { .. } => "in use",
-        RequestError::Metadata { .. } => "metadata",
-        RequestError::Poisoned { .. } => "poisoned",
-        _ => "another",
     }
 }
 

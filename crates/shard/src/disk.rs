@@ -616,7 +616,7 @@ mod tests {
                 },
             ),
             (
-                "commit",
+                "commit to",
                 DiskOpKind::Commit {
                     segment,
                     offset: 0,
@@ -633,7 +633,8 @@ mod tests {
                 panic!("a {what} without a file is refused at once")
             };
             let text = done.result.unwrap_err().text;
-            let start = format!("{what} seg-0000000000000007.log: ");
+            let path = dir.path().join("seg-0000000000000007.log");
+            let start = format!("{what} {}: ", path.display());
             assert!(text.starts_with(&start), "{text}");
         }
     }

@@ -141,7 +141,7 @@ mod tests {
                     path: PathBuf::from("/d/LOCK"),
                     source: why(),
                 }),
-                "lock /d/LOCK: no; it takes write permission, and a file system that has locks",
+                "lock /d/LOCK: no; check the permissions of the directory and its file system",
             ),
             (
                 recover(RecoverError::Missing {
@@ -170,8 +170,8 @@ mod tests {
                         text: "no".to_owned(),
                     },
                 }),
-                "recover /d/shard-0: seg-0000000000000003.log could not be read at byte 0: no (errno \
-                 5); make sure that the disk is healthy",
+                "recover /d/shard-0: seg-0000000000000003.log could not be read at byte 0: no; make \
+                 sure that the disk is healthy",
             ),
         ];
         for (error, text) in cases {

@@ -237,6 +237,8 @@ impl Disk {
                 let failed = self.take_fault(|fault| fault == Fault::Create).is_some();
                 if failed || self.files_max.is_some_and(|max| self.files.len() >= max) {
                     self.was_full = true;
+                    // A new log that took entries has nowhere to put them.
+                    self.harmed |= self.files.is_empty();
                     return done(id, Err(error(DiskError::ENOSPC, "no room")), None);
                 }
                 self.files.insert(segment, File::new(bytes, &header));

@@ -132,7 +132,8 @@ impl Log {
                 store.no_space = false;
             }
             Err(error) => {
-                if store.active.is_none() && store.gather.held_bytes > 0 {
+                let has_none = store.active.is_none() && store.segments.ready().is_none();
+                if has_none && store.gather.held_bytes > 0 {
                     // There is no telling when what was taken could be written.
                     self.poison(store, error.clone());
                 }

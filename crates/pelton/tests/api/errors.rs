@@ -448,7 +448,10 @@ fn foreign_files_are_neither_touched_nor_taken_for_data() {
         std::fs::write(path, "foreign").unwrap();
         let error = small(directory.path()).open().unwrap_err();
         assert!(matches!(error, OpenError::Foreign { .. }), "{error:?}");
-        check_text(&error, &[&path.display().to_string(), "move"]);
+        check_text(
+            &error,
+            &[&path.display().to_string(), "the right directory"],
+        );
         assert_eq!(std::fs::read(path).unwrap(), b"foreign");
         std::fs::remove_file(path).unwrap();
     }

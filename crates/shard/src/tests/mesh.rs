@@ -304,7 +304,7 @@ fn check_close_behind(entries: u32) {
         granter,
         signal: Arc::new(ConsumerSignal::new()),
     };
-    let request = subscribe(source, "handler", SubscriptionKind::Exclusive, account);
+    let request = subscribe(source, "handler", SubscriptionKind::Shared, account);
     stepped.ask(request, ports);
     let (ring, receiver) = pelton_rings::slots::<Publish>(256);
     let signal = Arc::new(ProducerSignal::new());

@@ -1,6 +1,5 @@
-//! How acks and nacks get into the data lane of a shard, full or not.
+//! How acks, nacks and detachments get into the lanes of a shard, full or not.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::port::{Control, Data, Ports, PushError, Request, ShardHandle, reply};
@@ -13,13 +12,8 @@ const YIELDS: u32 = 200;
 /// A full lane of 16,384 items takes the shard about a millisecond; nothing tells when there is room.
 const PAUSE: Duration = Duration::from_micros(100);
 
-thread_local! {
-    /// What a shard's own thread could not push: it must not wait for itself.
-    static DEFERRED: RefCell<Vec<(ShardHandle, Data)>> = const { RefCell::new(Vec::new()) };
-}
-
-/// Pushes, and waits while the lane is full. A thread that runs the shard keeps the item instead,
-/// until [`push_deferred`]; a shard that has ended needs no acks.
+/// Pushes, and waits while the lane is full; for a thread that runs the shard, and must not wait for
+/// itself, the shard keeps the item. A shard that has ended needs no acks.
 pub(crate) fn push(handle: &ShardHandle, data: Data, engine_id: u64) {
     match handle.data(data) {
         Ok(()) | Err(PushError::Closed(_)) => {}
@@ -30,15 +24,11 @@ pub(crate) fn push(handle: &ShardHandle, data: Data, engine_id: u64) {
 #[cold]
 fn push_to_full(handle: &ShardHandle, mut data: Data, engine_id: u64) {
     if !wait::may_block(engine_id) {
-        DEFERRED.with_borrow_mut(|deferred| deferred.push((handle.clone(), data)));
+        let _ = handle.keep_data(data);
         return;
     }
     for round in 0u32.. {
-        match round {
-            0..SPINS => std::hint::spin_loop(),
-            SPINS..YIELDS => std::thread::yield_now(),
-            _ => std::thread::park_timeout(PAUSE),
-        }
+        pause(round);
         match handle.data(data) {
             Ok(()) | Err(PushError::Closed(_)) => return,
             Err(PushError::Full(back)) => data = back,
@@ -46,19 +36,8 @@ fn push_to_full(handle: &ShardHandle, mut data: Data, engine_id: u64) {
     }
 }
 
-/// Pushes what this thread had to keep; what still does not fit stays.
-pub(crate) fn push_deferred() {
-    // Gone only while the thread ends.
-    let _ = DEFERRED.try_with(|deferred| {
-        if let Ok(mut deferred) = deferred.try_borrow_mut() {
-            deferred.retain(|(handle, data)| {
-                matches!(handle.data(data.clone()), Err(PushError::Full(_)))
-            });
-        }
-    });
-}
-
-/// Asks for a detachment and does not wait for it. Retries while the control lane is full.
+/// Asks for a detachment, behind everything that was pushed before, and does not wait for the answer.
+/// A full lane is as in [`push`].
 pub(crate) fn detach(handle: &ShardHandle, request: Request, engine_id: u64) {
     let (to, _unread) = reply();
     let mut control = Control::Request {
@@ -66,20 +45,24 @@ pub(crate) fn detach(handle: &ShardHandle, request: Request, engine_id: u64) {
         ports: Ports::None,
         reply: to,
     };
-    let attempts = if wait::may_block(engine_id) {
-        u32::MAX
-    } else {
-        SPINS
-    };
-    for round in 0..attempts {
+    for round in 0u32.. {
         match handle.control(control) {
             Ok(()) | Err(PushError::Closed(_)) => return,
             Err(PushError::Full(back)) => control = back,
         }
-        match round {
-            0..SPINS => std::hint::spin_loop(),
-            SPINS..YIELDS => std::thread::yield_now(),
-            _ => std::thread::park_timeout(PAUSE),
+        if !wait::may_block(engine_id) {
+            let _ = handle.keep_control(control);
+            return;
         }
+        pause(round);
+    }
+}
+
+/// Between two looks at a full lane.
+fn pause(round: u32) {
+    match round {
+        0..SPINS => std::hint::spin_loop(),
+        SPINS..YIELDS => std::thread::yield_now(),
+        _ => std::thread::park_timeout(PAUSE),
     }
 }

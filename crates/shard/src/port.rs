@@ -25,6 +25,7 @@ mod overflow;
 mod receipt;
 mod reply;
 mod signal;
+mod user_code;
 
 use overflow::{Overflow, overflow};
 

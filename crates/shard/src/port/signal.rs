@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 use std::task::Waker;
 
-use atomic_waker::AtomicWaker;
+use super::user_code::UserWaker;
 
 /// Whether a producer may publish, as its shard last said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +216,7 @@ impl ConsumerSignal {
 #[derive(Debug, Default)]
 struct Bell {
     wanted: AtomicBool,
-    waker: AtomicWaker,
+    waker: UserWaker,
 }
 
 impl Bell {

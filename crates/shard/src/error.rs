@@ -52,6 +52,11 @@ pub enum OpenError {
     /// The metadata cannot be opened or read.
     #[error("open metadata: {0}")]
     Metadata(io::Error),
+    /// The metadata file is damaged, or not a store of this engine; it was left as it is.
+    #[error(
+        "{0}: put it back from a copy of the whole directory, segments and metadata belong together"
+    )]
+    MetadataDamaged(io::Error),
     /// A metadata record makes no sense.
     #[error(transparent)]
     Record(#[from] RestoreError),
@@ -79,4 +84,14 @@ pub enum OpenError {
         /// The kernel's answer.
         source: io::Error,
     },
+}
+
+impl OpenError {
+    /// What [`pelton_sys::Kv::open`] says.
+    pub(crate) fn metadata(error: io::Error) -> OpenError {
+        match error.kind() {
+            io::ErrorKind::InvalidData => OpenError::MetadataDamaged(error),
+            _ => OpenError::Metadata(error),
+        }
+    }
 }

@@ -64,7 +64,7 @@ impl Plan {
             Some(dir) => {
                 let lock = take_dir(dir, options.shards)?;
                 let disk = DiskPlan::decide(options.disk)?;
-                let kv = Kv::open(&dir.join(META_FILE)).map_err(OpenError::Metadata)?;
+                let kv = Kv::open(&dir.join(META_FILE)).map_err(OpenError::metadata)?;
                 let pairs = kv.load().map_err(OpenError::Metadata)?;
                 let pool = IoPool::new(pool_threads(options.shards))
                     .map_err(|source| OpenError::Start { shard: 0, source })?;

@@ -333,6 +333,7 @@ impl Producer {
         let topic = self.topic.name.to_string();
         match self.signal.state() {
             ProducerState::DiskFull => SendError::DiskFull { topic },
+            ProducerState::NoSegment => SendError::NoSegment { topic },
             ProducerState::Poisoned => SendError::Poisoned {
                 topic,
                 error: self

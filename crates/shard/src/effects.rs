@@ -4,7 +4,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use pelton_broker::RequestId;
 use pelton_broker::{
-    ConsumerId, Effect, Event, Now, Outcome, Receipts, Refusal, Reply, Request, RequestError, Run,
+    ConsumerId, Effect, Event, LogState, Now, Outcome, Receipts, Refusal, Reply, Request,
+    RequestError, Run,
 };
 use pelton_metrics::{Counter, ShardMetrics};
 
@@ -76,7 +77,16 @@ impl Shard {
             }
             Effect::Meta(op) => self.disk.meta(op, now.mono_ns),
             Effect::Active { consumer, active } => self.consumers.set_active(consumer, active),
-            Effect::LogState(state) => self.inbox.producers.set_log_state(state),
+            Effect::LogState(state) => self.set_log_state(state),
+        }
+    }
+
+    fn set_log_state(&mut self, state: LogState) {
+        let why = self.disk.no_segment();
+        self.inbox.producers.set_log_state(state, why.is_some());
+        let note = why.map(|why| format!("no segment can be made: {why}"));
+        if note.is_some() && self.notes.last() != note.as_ref() {
+            self.notes.extend(note);
         }
     }
 

@@ -50,6 +50,14 @@ pub enum SendError {
         /// The topic.
         topic: String,
     },
+    /// The log can make no new segment file, though not for want of space.
+    #[error(
+        "sending to {topic:?} failed: no segment file can be made under the data directory, and not for want of space; the notes of the engine's statistics say why"
+    )]
+    NoSegment {
+        /// The topic.
+        topic: String,
+    },
     /// A write or sync failed; the log takes nothing more.
     #[error(
         "sending to {topic:?} failed: the log of its shard is poisoned ({error}); open the engine again"
@@ -164,7 +172,7 @@ impl<T> std::error::Error for TrySendError<T> {}
 pub enum ReceiptError {
     /// Not stored: the disk is full.
     #[error(
-        "storing an entry failed: the disk under the data directory is full; ack or delete backlog, or make space, then send it again"
+        "storing an entry failed: the log has no segment for it, because the disk under the data directory is full (or else the notes of the engine's statistics say why); ack or delete backlog, or make space, then send it again"
     )]
     DiskFull,
     /// Not stored: the log had been poisoned before.

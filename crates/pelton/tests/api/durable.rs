@@ -297,3 +297,29 @@ fn the_pread_driver_does_the_same() {
         consumer.flush_acks().unwrap();
     }
 }
+
+#[test]
+fn a_segment_that_cannot_be_made_is_no_full_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = small(directory.path()).open().unwrap();
+    let topic = engine.topic("t").open().unwrap();
+    let _consumer = topic.subscribe("s").manual_permits().open().unwrap();
+    let mut producer = topic.producer().open().unwrap();
+    producer.send("first").unwrap().wait().unwrap();
+    // As with descriptors that ran out: files cannot be opened, and there is space.
+    let segments = directory.path().join("shard-0");
+    std::fs::rename(&segments, directory.path().join(".away")).unwrap();
+    let error = (0..5_000).find_map(|i| match producer.send(payload(i)) {
+        // Refused itself, if the segment ended with it; then the next one is told why.
+        Ok(receipt) => receipt.wait().err().and(None),
+        Err(error) => Some(error),
+    });
+    let topic = "t".to_owned();
+    assert_eq!(error, Some(SendError::NoSegment { topic }));
+    let notes = &engine.stats().unwrap().shards[0].notes;
+    let why = notes.last().unwrap();
+    assert!(
+        why.contains("no segment") && why.contains("shard-0/seg-"),
+        "{why}"
+    );
+}

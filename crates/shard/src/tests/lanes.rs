@@ -388,11 +388,8 @@ fn what_a_full_lane_kept_is_behind_it_and_in_front_of_all_that_follows() {
     for i in data..data + 300 {
         world.handle.keep_data(ack(i)).unwrap();
     }
-    let close = |handle: &ShardHandle| {
-        let request = Request::CloseConsumer { consumer };
-        handle.request(request, Ports::None).map(drop)
-    };
-    close(&world.handle).unwrap();
+    let close = Request::CloseConsumer { consumer };
+    let _closed = world.handle.request(close, Ports::None).unwrap();
     let control = 1 + (0..).take_while(|_| world.control()).count();
     let (reply, _from) = crate::port::reply();
     let flush = Control::Request {

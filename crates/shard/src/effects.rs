@@ -69,7 +69,7 @@ impl Shard {
             }
             Effect::EndOfTopic { consumer } => self.consumers.end_of_topic(consumer),
             Effect::Terminated { producer } => self.inbox.producers.terminated(producer),
-            Effect::Receipts(receipts) => self.give_receipts(&receipts),
+            Effect::Receipts(receipts) => self.give_receipts(receipts),
             Effect::Reply { id, reply } => self.answer(id, reply),
             Effect::Disk(op) => {
                 self.disk
@@ -127,10 +127,16 @@ impl Shard {
         self.verdicts = verdicts;
     }
 
-    pub(crate) fn give_receipts(&mut self, receipts: &Receipts) {
+    pub(crate) fn give_receipts(&mut self, mut receipts: Receipts) {
+        let full = Outcome::Refused(Refusal::DiskFull);
+        if receipts.outcome == full && self.disk.no_segment().is_some() {
+            receipts.outcome = Outcome::Refused(Refusal::NoSegment);
+        }
         let counter = match receipts.outcome {
             Outcome::Stored(_) | Outcome::Unstored => Some(Counter::ReceiptsSent),
-            Outcome::Refused(Refusal::DiskFull) => Some(Counter::RefusedDiskFull),
+            Outcome::Refused(Refusal::DiskFull | Refusal::NoSegment) => {
+                Some(Counter::RefusedDiskFull)
+            }
             Outcome::Refused(Refusal::Poisoned) => Some(Counter::RefusedPoisoned),
             Outcome::Refused(Refusal::Invalid) => Some(Counter::RefusedTooLarge),
             Outcome::Refused(Refusal::Closed) => Some(Counter::RefusedClosed),
@@ -143,7 +149,7 @@ impl Shard {
                 .counters
                 .add(counter, u64::from(receipts.count));
         }
-        self.inbox.producers.answer(receipts, &mut self.outbox);
+        self.inbox.producers.answer(&receipts, &mut self.outbox);
     }
 
     /// An item of the control lane.

@@ -431,7 +431,7 @@ impl World {
                         Refusal::Closed => !producer.open,
                         Refusal::DiskFull => disk.was_full,
                         Refusal::Poisoned => disk.harmed,
-                        Refusal::Invalid | Refusal::Terminated => false,
+                        Refusal::NoSegment | Refusal::Invalid | Refusal::Terminated => false,
                     };
                     hold("receipts", legal, || {
                         format!("{receipts:?} without a reason")

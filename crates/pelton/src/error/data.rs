@@ -172,9 +172,14 @@ impl<T> std::error::Error for TrySendError<T> {}
 pub enum ReceiptError {
     /// Not stored: the disk is full.
     #[error(
-        "storing an entry failed: the log has no segment for it, because the disk under the data directory is full (or else the notes of the engine's statistics say why); ack or delete backlog, or make space, then send it again"
+        "storing an entry failed: the disk under the data directory is full; ack or delete backlog, or make space, then send it again"
     )]
     DiskFull,
+    /// Not stored: the log can make no new segment file, though not for want of space.
+    #[error(
+        "storing an entry failed: no segment file can be made under the data directory, and not for want of space; the notes of the engine's statistics say why; send it again then"
+    )]
+    NoSegment,
     /// Not stored: the log had been poisoned before.
     #[error(
         "storing an entry failed: the log of its shard is poisoned ({error}); open the engine again, then send it again"

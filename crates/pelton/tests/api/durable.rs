@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use pelton::{
-    Disk, Durability, Engine, InitialPosition, MESSAGE_HEADER_BYTES, SendError, SubscriptionKind,
+    Disk, Durability, Engine, InitialPosition, MESSAGE_HEADER_BYTES, ReceiptError, SendError,
+    SubscriptionKind,
 };
 
 use crate::common::{LONG, eventually, receive, small, stats_of};
@@ -309,11 +310,10 @@ fn a_segment_that_cannot_be_made_is_no_full_disk() {
     // As with descriptors that ran out: files cannot be opened, and there is space.
     let segments = directory.path().join("shard-0");
     std::fs::rename(&segments, directory.path().join(".away")).unwrap();
-    let error = (0..5_000).find_map(|i| match producer.send(payload(i)) {
-        // Refused itself, if the segment ended with it; then the next one is told why.
-        Ok(receipt) => receipt.wait().err().and(None),
-        Err(error) => Some(error),
-    });
+    let refused = (0..5_000).find_map(|i| producer.send(payload(i)).unwrap().wait().err());
+    assert_eq!(refused, Some(ReceiptError::NoSegment));
+    // The receipt may have been seen before the producer was told.
+    let error = (0..5_000).find_map(|_| producer.send("next").err());
     let topic = "t".to_owned();
     assert_eq!(error, Some(SendError::NoSegment { topic }));
     let notes = &engine.stats().unwrap().shards[0].notes;

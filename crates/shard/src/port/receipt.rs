@@ -77,8 +77,9 @@ const STORED: u32 = 1;
 const UNKNOWN: u32 = 2;
 const REFUSED: u32 = 3;
 const REFUSED_LAST: u32 = REFUSED + REFUSALS.len() as u32 - 1;
-const REFUSALS: [Refusal; 5] = [
+const REFUSALS: [Refusal; 6] = [
     Refusal::DiskFull,
+    Refusal::NoSegment,
     Refusal::Poisoned,
     Refusal::Invalid,
     Refusal::Closed,

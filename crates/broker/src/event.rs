@@ -606,6 +606,9 @@ pub enum Outcome {
 pub enum Refusal {
     /// The disk is full.
     DiskFull,
+    /// The log can make no segment, though not for want of space. Said by the shell, which knows why;
+    /// the core says `DiskFull`.
+    NoSegment,
     /// The log is poisoned by an earlier failure.
     Poisoned,
     /// The entry is larger than the engine takes, or its message count is out of range.

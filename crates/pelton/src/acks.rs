@@ -1,6 +1,5 @@
-//! How acks and nacks get into the data lane of a shard, full or not.
+//! How acks, nacks and detachments get into the lanes of a shard, full or not.
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use crate::port::{Control, Data, Ports, PushError, Request, ShardHandle, reply};
@@ -13,19 +12,8 @@ const YIELDS: u32 = 200;
 /// A full lane of 16,384 items takes the shard about a millisecond; nothing tells when there is room.
 const PAUSE: Duration = Duration::from_micros(100);
 
-thread_local! {
-    /// What a shard's own thread could not push: it must not wait for itself. At most one item for
-    /// each entry that its consumers hold, and one for each handle it has dropped.
-    static DEFERRED: RefCell<Vec<(ShardHandle, Deferred)>> = const { RefCell::new(Vec::new()) };
-}
-
-enum Deferred {
-    Data(Data),
-    Control(Control),
-}
-
-/// Pushes, and waits while the lane is full. A thread that runs the shard keeps the item instead,
-/// until [`push_deferred`]; a shard that has ended needs no acks.
+/// Pushes, and waits while the lane is full; for a thread that runs the shard, and must not wait for
+/// itself, the shard keeps the item. A shard that has ended needs no acks.
 pub(crate) fn push(handle: &ShardHandle, data: Data, engine_id: u64) {
     match handle.data(data) {
         Ok(()) | Err(PushError::Closed(_)) => {}
@@ -36,7 +24,7 @@ pub(crate) fn push(handle: &ShardHandle, data: Data, engine_id: u64) {
 #[cold]
 fn push_to_full(handle: &ShardHandle, mut data: Data, engine_id: u64) {
     if !wait::may_block(engine_id) {
-        DEFERRED.with_borrow_mut(|deferred| deferred.push((handle.clone(), Deferred::Data(data))));
+        let _ = handle.keep_data(data);
         return;
     }
     for round in 0u32.. {
@@ -48,38 +36,8 @@ fn push_to_full(handle: &ShardHandle, mut data: Data, engine_id: u64) {
     }
 }
 
-/// Pushes what this thread had to keep; what still does not fit stays.
-pub(crate) fn push_deferred() {
-    // Gone only while the thread ends.
-    let _ = DEFERRED.try_with(|deferred| {
-        if let Ok(mut deferred) = deferred.try_borrow_mut() {
-            for (handle, item) in std::mem::take(&mut *deferred) {
-                if let Some(item) = item.push(&handle) {
-                    deferred.push((handle, item));
-                }
-            }
-        }
-    });
-}
-
-impl Deferred {
-    /// Gives itself back if the lane is full.
-    fn push(self, handle: &ShardHandle) -> Option<Deferred> {
-        match self {
-            Deferred::Data(data) => match handle.data(data) {
-                Err(PushError::Full(data)) => Some(Deferred::Data(data)),
-                Ok(()) | Err(PushError::Closed(_)) => None,
-            },
-            Deferred::Control(control) => match handle.control(control) {
-                Err(PushError::Full(control)) => Some(Deferred::Control(control)),
-                Ok(()) | Err(PushError::Closed(_)) => None,
-            },
-        }
-    }
-}
-
-/// Asks for a detachment and does not wait for it. While the control lane is full it tries again; a
-/// thread that runs the shard keeps the request instead, until [`push_deferred`].
+/// Asks for a detachment, behind everything that was pushed before, and does not wait for the answer.
+/// A full lane is as in [`push`].
 pub(crate) fn detach(handle: &ShardHandle, request: Request, engine_id: u64) {
     let (to, _unread) = reply();
     let mut control = Control::Request {
@@ -93,8 +51,7 @@ pub(crate) fn detach(handle: &ShardHandle, request: Request, engine_id: u64) {
             Err(PushError::Full(back)) => control = back,
         }
         if !wait::may_block(engine_id) {
-            let item = Deferred::Control(control);
-            DEFERRED.with_borrow_mut(|deferred| deferred.push((handle.clone(), item)));
+            let _ = handle.keep_control(control);
             return;
         }
         pause(round);

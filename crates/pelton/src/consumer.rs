@@ -316,7 +316,6 @@ impl Consumer {
 
     /// As [`Consumer::flush_acks`], to be waited for, awaited or driven.
     pub fn begin_flush_acks(&mut self) -> Pending<Result<(), AckError>> {
-        acks::push_deferred();
         let source = Arc::clone(&self.source);
         let request = Request::FlushAcks {
             consumer: self.source.id,
@@ -389,7 +388,6 @@ impl Consumer {
         if self.has_entry() {
             return Ok(true);
         }
-        acks::push_deferred();
         if !wait::may_block(self.source.engine_id) {
             return Err(self.end().unwrap_or_else(|| self.would_block()));
         }
@@ -422,10 +420,7 @@ impl Consumer {
         match (self.take(), end) {
             (Some(delivery), _) => Some(Ok(delivery)),
             (None, Some(end)) => Some(Err(end)),
-            (None, None) => {
-                acks::push_deferred();
-                None
-            }
+            (None, None) => None,
         }
     }
 
@@ -566,7 +561,6 @@ impl Consumer {
 impl Drop for Consumer {
     fn drop(&mut self) {
         if self.source.close() {
-            acks::push_deferred();
             let request = Request::CloseConsumer {
                 consumer: self.source.id,
             };

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use crate::port::ShardHandle;
-use crate::{ShardReport, Work, acks, wait};
+use crate::{ShardReport, Work, wait};
 
 /// How long a dropped [`Driver`] takes at most to stop its shard in an orderly way.
 const DROP_DEADLINE: Duration = Duration::from_secs(5);
@@ -43,9 +43,7 @@ impl Driver {
     /// One turn: takes what is there, 64 items at most, and never sleeps. [`Work::items`] is 0 and
     /// [`Work::more`] false once there is nothing left to do before [`Work::next_deadline_ns`].
     pub fn run_once(&mut self) -> Work {
-        let work = self.inner.run_once();
-        acks::push_deferred();
-        work
+        self.inner.run_once()
     }
 
     /// Takes turns, and sleeps in between, until the future gives its value: a [`crate::Pending`], a
@@ -85,7 +83,6 @@ impl Driver {
     /// Stops the shard and drives it to its end, for at most `wait` and up to 1 s for the disk. `None`
     /// if the shard ended without a report.
     pub fn shutdown(&mut self, wait: Duration) -> Option<ShardReport> {
-        acks::push_deferred();
         self.inner.shutdown(wait)
     }
 }

@@ -73,8 +73,7 @@ impl fmt::Debug for HandlerDelivery<'_> {
 pub(crate) fn wrap(
     mut handler: impl FnMut(&HandlerDelivery<'_>) -> Verdict + Send + 'static,
 ) -> Handler {
-    Box::new(move |delivery: &ShardDelivery<'_>| {
-        acks::push_deferred();
+    Handler::new(move |delivery: &ShardDelivery<'_>| {
         let forward = |to: &ForwardTo, body: &[u8], messages: u32, hash: u32| {
             delivery.forward(to, body, messages, hash)
         };

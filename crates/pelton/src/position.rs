@@ -5,7 +5,7 @@ use crate::error::PositionError;
 use crate::pending::{Pending, ask};
 use crate::port::{NoReply, Ports, Reply, Request, RequestError, ShardHandle, TopicId};
 use crate::topic::Topic;
-use crate::{Idle, Position, SeekTo, acks};
+use crate::{Idle, Position, SeekTo};
 
 /// How far a subscription is, and how far its topic.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,7 +90,6 @@ impl Consumer {
 
     /// As [`Consumer::seek`], to be waited for, awaited or driven.
     pub fn begin_seek(&mut self, to: impl Into<SeekTo>) -> Pending<Result<(), PositionError>> {
-        acks::push_deferred();
         self.asking().seek(to.into())
     }
 

@@ -119,23 +119,27 @@ impl Producer {
         &mut self,
         messages: &mut impl Iterator<Item = M>,
     ) -> Result<(usize, Option<Receipt>), SendError> {
-        let mut sent = 0;
+        /// Tells the shard whatever ends the loop: an iterator may panic.
+        struct Pushed<'p>(&'p mut Producer, usize);
+        impl Drop for Pushed<'_> {
+            fn drop(&mut self) {
+                if self.1 > 0 {
+                    self.0.tell();
+                }
+            }
+        }
         let mut room = self.look_for_room()?;
+        let mut pushed = Pushed(self, 0);
         while room && let Some(message) = messages.next() {
             let message = message.into();
-            if let Err(error) = self.check(&message) {
-                self.tell();
-                return Err(error);
-            }
-            self.push_one(&message);
-            sent += 1;
-            room = self.ring.free() > 0;
+            pushed.0.check(&message)?;
+            pushed.0.push_one(&message);
+            pushed.1 += 1;
+            room = pushed.0.ring.free() > 0;
         }
-        if sent == 0 {
-            return Ok((0, None));
-        }
-        self.tell();
-        Ok((sent, Some(self.receipt())))
+        let sent = pushed.1;
+        drop(pushed);
+        Ok((sent, (sent > 0).then(|| self.receipt())))
     }
 
     /// Sends messages as one entry: stored, delivered and acked as a whole. Blocks while the queue is
@@ -338,6 +342,7 @@ impl Producer {
                 topic,
                 dir: self.topic.settings.dir.to_path_buf(),
             },
+            ProducerState::NoSegment => SendError::NoSegment { topic },
             ProducerState::Poisoned => SendError::Poisoned {
                 topic,
                 error: self

@@ -111,6 +111,7 @@ fn outcome(
                 .to_owned(),
         }),
         ReceiptState::Refused(Refusal::DiskFull) => Err(ReceiptError::DiskFull),
+        ReceiptState::Refused(Refusal::NoSegment) => Err(ReceiptError::NoSegment),
         ReceiptState::Refused(Refusal::Poisoned) => Err(ReceiptError::Poisoned { error: reason() }),
         ReceiptState::Refused(Refusal::Invalid) => Err(ReceiptError::Invalid),
         ReceiptState::Refused(Refusal::Closed) => Err(ReceiptError::Closed),

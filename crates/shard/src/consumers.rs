@@ -1,7 +1,6 @@
 //! The consumers of a shard: rings to handles on other threads, and handlers that run here.
 
 use std::collections::VecDeque;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use pelton_broker::flow::{Grant, Granter};
@@ -371,20 +370,17 @@ impl HandlerPort {
         for slot in run.first_slot..run.first_slot + run.count {
             let position = run.block.meta(slot).position;
             let delivery = HandlerDelivery::new(run, slot, outbox);
-            let handler = &mut self.handler;
-            // Its own state may be broken after a panic, so it is never called again.
-            let verdict = catch_unwind(AssertUnwindSafe(|| handler(&delivery)));
-            match verdict {
-                Ok(Verdict::Ack) => {
+            match self.handler.call(&delivery) {
+                Some(Verdict::Ack) => {
                     if !outbox.send_current(consumer, position) {
                         handled.acked.push(position);
                     }
                 }
-                Ok(Verdict::Nack) => {
+                Some(Verdict::Nack) => {
                     outbox.drop_current();
                     handled.nacked.push(position);
                 }
-                Err(_) => {
+                None => {
                     outbox.drop_current();
                     handled.panicked = true;
                     return;

@@ -38,6 +38,8 @@ pub(crate) struct DiskSide {
     done: VecDeque<Answer>,
     /// Completions of one look; emptied after it.
     ended: Vec<Completion>,
+    /// Why no segment could be made, if the last try failed and not for want of space.
+    no_segment: Option<String>,
     /// Totals of the driver as last asked for.
     counted: DriverCounts,
 }
@@ -115,6 +117,7 @@ impl DiskSide {
             meta_in_flight: false,
             done: VecDeque::new(),
             ended: Vec::new(),
+            no_segment: None,
             counted: DriverCounts::default(),
         }
     }
@@ -337,6 +340,11 @@ impl DiskSide {
                 .is_some_and(|files| files.disk.work_pending())
     }
 
+    /// Why no segment can be made, if it is not for want of space: to the log both are a full disk.
+    pub(crate) fn no_segment(&self) -> Option<&str> {
+        self.no_segment.as_deref()
+    }
+
     /// From now on completions end the sleep.
     pub(crate) fn arm_sleep(&mut self) {
         if let Some(files) = &mut self.files {
@@ -533,6 +541,12 @@ impl DiskSide {
             // They name their file.
             Kind::Make(_) | Kind::Task | Kind::Meta => error_of(&error, error.to_string()),
         });
+        if let Kind::Make(_) = kind {
+            self.no_segment = match &result {
+                Err(error) if !error.is_full() => Some(error.text.clone()),
+                _ => None,
+            };
+        }
         let buffer = memory.map(buffer_of);
         self.done
             .push_back(Answer::Disk(DiskDone { id, result, buffer }));

@@ -3,8 +3,8 @@
 use std::sync::atomic::{Ordering, fence};
 
 use pelton_broker::{
-    BrokerStats, ConsumerId, Effect, Event, Now, Outcome, Receipts, Refusal, Reply, Request,
-    RequestError, RequestId, Run,
+    BrokerStats, ConsumerId, Effect, Event, LogState, Now, Outcome, Receipts, Refusal, Reply,
+    Request, RequestError, RequestId, Run,
 };
 use pelton_metrics::{Counter, ShardMetrics};
 
@@ -76,7 +76,7 @@ impl Shard {
             }
             Effect::EndOfTopic { consumer } => self.consumers.end_of_topic(consumer),
             Effect::Terminated { producer } => self.inbox.producers.terminated(producer),
-            Effect::Receipts(receipts) => self.give_receipts(&receipts),
+            Effect::Receipts(receipts) => self.give_receipts(receipts),
             Effect::Reply { id, reply } => self.answer(id, reply),
             Effect::Disk(op) => {
                 self.disk
@@ -84,7 +84,16 @@ impl Shard {
             }
             Effect::Meta(op) => self.disk.meta(op, now.mono_ns),
             Effect::Active { consumer, active } => self.consumers.set_active(consumer, active),
-            Effect::LogState(state) => self.inbox.producers.set_log_state(state),
+            Effect::LogState(state) => self.set_log_state(state),
+        }
+    }
+
+    fn set_log_state(&mut self, state: LogState) {
+        let why = self.disk.no_segment();
+        self.inbox.producers.set_log_state(state, why.is_some());
+        let note = why.map(|why| format!("no segment can be made: {why}"));
+        if note.is_some() && self.notes.last() != note.as_ref() {
+            self.notes.extend(note);
         }
     }
 
@@ -125,10 +134,16 @@ impl Shard {
         self.verdicts = verdicts;
     }
 
-    pub(crate) fn give_receipts(&mut self, receipts: &Receipts) {
+    pub(crate) fn give_receipts(&mut self, mut receipts: Receipts) {
+        let full = Outcome::Refused(Refusal::DiskFull);
+        if receipts.outcome == full && self.disk.no_segment().is_some() {
+            receipts.outcome = Outcome::Refused(Refusal::NoSegment);
+        }
         let counter = match receipts.outcome {
             Outcome::Stored(_) | Outcome::Unstored => Some(Counter::ReceiptsSent),
-            Outcome::Refused(Refusal::DiskFull) => Some(Counter::RefusedDiskFull),
+            Outcome::Refused(Refusal::DiskFull | Refusal::NoSegment) => {
+                Some(Counter::RefusedDiskFull)
+            }
             Outcome::Refused(Refusal::Poisoned) => Some(Counter::RefusedPoisoned),
             Outcome::Refused(Refusal::Invalid) => Some(Counter::RefusedTooLarge),
             Outcome::Refused(Refusal::Closed) => Some(Counter::RefusedClosed),
@@ -141,7 +156,7 @@ impl Shard {
                 .counters
                 .add(counter, u64::from(receipts.count));
         }
-        self.inbox.producers.answer(receipts, &mut self.outbox);
+        self.inbox.producers.answer(&receipts, &mut self.outbox);
     }
 
     /// An item of the control lane.

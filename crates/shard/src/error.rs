@@ -64,6 +64,11 @@ pub enum OpenError {
         /// Where it should be.
         path: PathBuf,
     },
+    /// The metadata file is damaged, or not a store of this engine; it was left as it is.
+    #[error(
+        "{0}: put it back from a copy of the whole directory, segments and metadata belong together"
+    )]
+    MetadataDamaged(io::Error),
     /// A metadata record makes no sense.
     #[error(transparent)]
     Record(#[from] RestoreError),
@@ -94,6 +99,16 @@ pub enum OpenError {
         /// The kernel's answer.
         source: io::Error,
     },
+}
+
+impl OpenError {
+    /// What [`pelton_sys::Kv::open`] says.
+    pub(crate) fn metadata(error: io::Error) -> OpenError {
+        match error.kind() {
+            io::ErrorKind::InvalidData => OpenError::MetadataDamaged(error),
+            _ => OpenError::Metadata(error),
+        }
+    }
 }
 
 #[cfg(test)]

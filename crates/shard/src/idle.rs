@@ -106,6 +106,14 @@ impl Sleeper {
         }
     }
 
+    /// How long to spin from `now_ns` on; `u64::MAX` is for ever.
+    fn spins_until_ns(&self, now_ns: u64, in_flight: InFlight) -> u64 {
+        match self.policy {
+            Idle::Busy => u64::MAX,
+            _ => now_ns.saturating_add(self.budget_ns(now_ns, in_flight)),
+        }
+    }
+
     /// How long to spin now, in nanoseconds.
     fn budget_ns(&self, now_ns: u64, in_flight: InFlight) -> u64 {
         let Idle::Adaptive { ceiling_ns } = self.policy else {
@@ -153,10 +161,7 @@ impl Shard {
             return;
         }
         let in_flight = self.disk.in_flight();
-        let end_ns = match self.sleeper.policy {
-            Idle::Busy => u64::MAX,
-            _ => start_ns + self.sleeper.budget_ns(start_ns, in_flight),
-        };
+        let end_ns = self.sleeper.spins_until_ns(start_ns, in_flight);
         let stalled = self.inbox.stalled();
         let spun =
             end_ns > start_ns && self.spin(start_ns, (end_ns, deadline_ns), in_flight.commit);
@@ -258,5 +263,25 @@ impl Shard {
             .into_iter()
             .flatten()
             .min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ceiling_without_bound_spins_for_ever_and_does_not_overflow() {
+        let policy = Idle::Adaptive {
+            ceiling_ns: u64::MAX,
+        };
+        let sleeper = Sleeper::new(policy, SpinVerdict::On, Poller::new().unwrap());
+        for commit in [false, true] {
+            let in_flight = InFlight {
+                commit,
+                ..InFlight::default()
+            };
+            assert_eq!(sleeper.spins_until_ns(1_000, in_flight), u64::MAX);
+        }
     }
 }

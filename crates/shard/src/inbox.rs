@@ -16,7 +16,7 @@ use pelton_broker::{Handled, ProducerId, Request};
 use pelton_rings::{Credit, Lane, PriorityReceiver};
 
 use crate::mesh::{CONTROL, DATA, FromPeer, PeerData};
-use crate::port::{Control, Data, Publish, Shared, Stamped, for_each_bit};
+use crate::port::{Control, Data, Lanes, Overflowed, Publish, Shared, Stamped, for_each_bit};
 use crate::producer_port::Popped;
 use crate::producers::Producers;
 use crate::watched::Watched;
@@ -29,6 +29,8 @@ const VISIT_ITEMS: u32 = 16;
 pub(crate) struct Inbox {
     shared: Arc<Shared>,
     lanes: PriorityReceiver<Stamped, Data>,
+    /// What found no room in `lanes`: served as a part of them, behind the rest.
+    overflow: Overflowed,
     peers: Vec<Option<FromPeer>>,
     pub(crate) producers: Producers,
     watched: Watched,
@@ -47,9 +49,16 @@ pub(crate) struct Inbox {
     control_visit: u32,
     /// Data items ever popped from `lanes`.
     data_popped: u64,
-    /// Control that waits until so many data items were popped (A5), oldest first.
-    fenced: VecDeque<(u64, Stamped)>,
+    /// Control that waits for data (A5), oldest first.
+    fenced: VecDeque<(Fence, Stamped)>,
     opened: VecDeque<Stamped>,
+}
+
+/// Opens once so many items of the data lane, and of what overflowed from it, were popped.
+#[derive(Clone, Copy, Debug)]
+struct Fence {
+    lane: u64,
+    overflow: u64,
 }
 
 /// A source of the data lane.
@@ -93,14 +102,12 @@ enum Took {
 }
 
 impl Inbox {
-    pub(crate) fn new(
-        shared: Arc<Shared>,
-        lanes: PriorityReceiver<Stamped, Data>,
-        peers: Vec<Option<FromPeer>>,
-    ) -> Inbox {
+    pub(crate) fn new(shared: Arc<Shared>, lanes: Lanes, peers: Vec<Option<FromPeer>>) -> Inbox {
+        let Lanes { ring, overflow } = lanes;
         Inbox {
             shared,
-            lanes,
+            lanes: ring,
+            overflow,
             peer_listed: vec![false; peers.len()],
             peers,
             producers: Producers::default(),
@@ -156,7 +163,8 @@ impl Inbox {
                 }
             });
         }
-        if !self.lane_listed && self.lanes.data_waits() {
+        self.overflow.look();
+        if !self.lane_listed && self.lane_waits() {
             self.lane_listed = true;
             self.sources.push_back(Source::Lane);
         }
@@ -218,6 +226,7 @@ impl Inbox {
     /// Whether anything can be taken: the second look of a sleeper (A2.2), and of a spinning shard.
     pub(crate) fn has_work(&self) -> bool {
         self.lanes.has_published()
+            || !self.overflow.is_empty()
             || !self.sources.is_empty()
             || !self.opened.is_empty()
             || !self.control_peers.is_empty()
@@ -233,9 +242,10 @@ impl Inbox {
 
     /// Depth of both lanes: control, data.
     pub(crate) fn depths(&self) -> (usize, usize) {
+        let (control, data) = self.overflow.lens();
         (
-            self.lanes.control_len() + self.fenced.len(),
-            self.lanes.data_len(),
+            self.lanes.control_len() + control + self.fenced.len(),
+            self.lanes.data_len() + data,
         )
     }
 
@@ -281,6 +291,12 @@ impl Inbox {
             }
             std::thread::yield_now();
         }
+        while self.overflow.pop_control().is_some() {
+            control += 1;
+        }
+        while self.overflow.pop_data().is_some() {
+            data += 1;
+        }
         control += (self.fenced.len() + self.opened.len()) as u64;
         self.fenced.clear();
         self.opened.clear();
@@ -294,14 +310,23 @@ impl Inbox {
 
     #[inline]
     fn control_waits(&self) -> bool {
-        self.lanes.control_waits() || !self.opened.is_empty() || !self.control_peers.is_empty()
+        self.lanes.control_waits()
+            || self.overflow.has_control
+            || !self.opened.is_empty()
+            || !self.control_peers.is_empty()
+    }
+
+    /// Whether the data lane holds something, in its ring or behind.
+    #[inline]
+    fn lane_waits(&self) -> bool {
+        self.lanes.data_waits() || self.overflow.has_data
     }
 
     /// Whether a data source holds something for sure. Sources found empty leave the list.
     fn data_waits(&mut self) -> bool {
         while let Some(&source) = self.sources.front() {
             let waits = match source {
-                Source::Lane => self.lanes.data_waits(),
+                Source::Lane => self.lane_waits(),
                 Source::Grants => !self.grants.is_empty(),
                 Source::Peer(from) => self.peers[from as usize]
                     .as_ref()
@@ -385,12 +410,11 @@ impl Inbox {
     fn pop_lane(&mut self, max: u32, core: &mut impl FnMut(Input<'_>) -> Handled) -> (u32, Took) {
         let mut count = 0;
         while count < max {
-            let Some(data) = self.lanes.pop_data() else {
+            let Some(data) = self.pop_lane_data() else {
                 return (count, Took::Nothing);
             };
             let _ = core(Input::Data(data));
             count += 1;
-            self.data_popped += 1;
             if !self.fenced.is_empty() {
                 self.open_fences();
             }
@@ -399,6 +423,17 @@ impl Inbox {
             }
         }
         (count, Took::Done)
+    }
+
+    #[inline]
+    fn pop_lane_data(&mut self) -> Option<Data> {
+        if let Some(data) = self.lanes.pop_data() {
+            self.data_popped += 1;
+            return Some(data);
+        }
+        // Not past a pusher that is inside its push: what it holds up may be of our pusher.
+        let next = self.overflow.has_data && self.lanes.data_len() == 0;
+        if next { self.overflow.pop_data() } else { None }
     }
 
     /// The first source is empty (or held back): it comes again by its bit, or with the next look.
@@ -432,7 +467,7 @@ impl Inbox {
         // The inbox and the peers take turns, 16 items each.
         if self.control_peers.is_empty() || (self.control_visit > 0 && self.lanes.control_waits()) {
             self.control_visit = self.control_visit.saturating_sub(1);
-            return self.lanes.pop_control();
+            return self.pop_lane_control();
         }
         while let Some(&from) = self.control_peers.front() {
             let item = self.peers[from as usize]
@@ -445,7 +480,20 @@ impl Inbox {
             }
             self.control_peers.pop_front();
         }
-        self.lanes.pop_control()
+        self.pop_lane_control()
+    }
+
+    fn pop_lane_control(&mut self) -> Option<Stamped> {
+        if let Some(item) = self.lanes.pop_control() {
+            return Some(item);
+        }
+        // As in `pop_lane_data`.
+        let next = self.overflow.has_control && self.lanes.control_len() == 0;
+        if next {
+            self.overflow.pop_control()
+        } else {
+            None
+        }
     }
 
     /// Rule A5: what closes or flushes waits for the data its source pushed before it. The item if
@@ -467,15 +515,17 @@ impl Inbox {
             | Request::DeleteTopic { .. } => {
                 // All sources share one data lane: what any of them pushed before is ahead.
                 let ahead = self.lanes.data_len() as u64;
-                if ahead == 0 && self.fenced.is_empty() {
+                let (popped, overflow) = self.overflow.data_count();
+                if ahead == 0 && overflow == popped && self.fenced.is_empty() {
                     return Some(item);
                 }
-                self.fenced.push_back((self.data_popped + ahead, item));
+                let lane = self.data_popped + ahead;
+                self.fenced.push_back((Fence { lane, overflow }, item));
                 None
             }
             // Whoever closed a consumer and subscribes again finds its place free.
-            Request::Subscribe(_) if let Some((opens, _)) = self.fenced.back() => {
-                self.fenced.push_back((*opens, item));
+            Request::Subscribe(_) if let Some((fence, _)) = self.fenced.back() => {
+                self.fenced.push_back((*fence, item));
                 None
             }
             _ => Some(item),
@@ -483,13 +533,12 @@ impl Inbox {
     }
 
     fn open_fences(&mut self) {
-        // An empty lane opens all: a push that was cut short leaves a place that is never popped.
+        // An empty lane is behind all: a push that was cut short leaves a place that is never popped.
         let empty = self.lanes.data_len() == 0;
-        while self
-            .fenced
-            .front()
-            .is_some_and(|(opens, _)| empty || *opens <= self.data_popped)
-        {
+        let (popped, _) = self.overflow.data_count();
+        while self.fenced.front().is_some_and(|(fence, _)| {
+            (empty || fence.lane <= self.data_popped) && fence.overflow <= popped
+        }) {
             self.opened
                 .extend(self.fenced.pop_front().map(|(_, item)| item));
         }

@@ -72,7 +72,7 @@ impl Plan {
                 if reached::lacks_metadata(dir, options.shards) {
                     return Err(OpenError::NoMetadata { path });
                 }
-                let kv = Kv::open(&path).map_err(OpenError::Metadata)?;
+                let kv = Kv::open(&path).map_err(OpenError::metadata)?;
                 let pairs = kv.load().map_err(OpenError::Metadata)?;
                 let pool = IoPool::new(pool_threads(options.shards)).map_err(OpenError::Pool)?;
                 let resources = DiskResources {

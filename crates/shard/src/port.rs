@@ -13,8 +13,7 @@ use pelton_broker::storage::Position;
 use pelton_broker::{BrokerStats, ConsumerId, Reply, Request, RequestError, Run};
 use pelton_metrics::ShardMetrics;
 use pelton_rings::{
-    Doorbell, Full, PriorityReceiver, PriorityRing, ReadyWords, Sender, SlotReceiver, Wake,
-    priority_ring,
+    Doorbell, Full, PriorityRing, ReadyWords, Sender, SlotReceiver, Wake, priority_ring,
 };
 use pelton_sys::{Clock, Notifier};
 
@@ -22,11 +21,16 @@ use crate::stop::StopFlag;
 use crate::watch::LongTurn;
 
 mod handler;
+mod overflow;
 mod receipt;
 mod reply;
 mod signal;
+mod user_code;
+
+use overflow::{Overflow, overflow};
 
 pub use handler::{ForwardError, ForwardTo, Handler, HandlerDelivery, Verdict};
+pub(crate) use overflow::{Lanes, Overflowed};
 pub use receipt::{Publish, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState};
 pub use reply::{NoReply, ReplyFrom, ReplyTo, reply};
 pub(crate) use signal::RUNS_WAITING_FEW;
@@ -225,7 +229,7 @@ pub enum PushError<T> {
 }
 
 /// Any thread's way to one shard. Cheap to clone; no call blocks, and none allocates but
-/// [`ShardHandle::request`], for its answer.
+/// [`ShardHandle::request`], for its answer, and those that keep what found no room.
 #[derive(Clone, Debug)]
 pub struct ShardHandle {
     pub(crate) shared: Arc<Shared>,
@@ -253,11 +257,34 @@ impl ShardHandle {
             control,
             pushed_ns: self.clock.now_ns(),
         };
-        let pushed = self.shared.inbox.push_control(item);
+        let pushed = match self.shared.overflow.control.is_empty() {
+            true => self.shared.inbox.push_control(item),
+            false => Err(Full(item)),
+        };
         self.pushed(pushed).map_err(|error| match error {
             PushError::Full(item) => PushError::Full(item.control),
             PushError::Closed(item) => PushError::Closed(item.control),
         })
+    }
+
+    /// Gives a control item that came back as full to the shard all the same: it waits on the heap,
+    /// and the lane counts as full until the shard has taken it. For threads that must not wait for
+    /// the shard, and for what they cannot keep themselves.
+    ///
+    /// # Errors
+    /// The item comes back if the shard has ended.
+    #[expect(
+        clippy::result_large_err,
+        reason = "the item comes back by value: nothing is allocated"
+    )]
+    pub fn keep_control(&self, control: Control) -> Result<(), PushError<Control>> {
+        let item = Stamped {
+            control,
+            pushed_ns: self.clock.now_ns(),
+        };
+        let kept = self.shared.overflow.control.send(item);
+        self.shared.ring();
+        kept.map_err(|back| PushError::Closed(back.0.control))
     }
 
     /// Asks the core: pushes the request and gives the end where its answer arrives.
@@ -287,14 +314,27 @@ impl ShardHandle {
     /// # Errors
     /// The item comes back if the lane is full or the shard has ended.
     pub fn data(&self, data: Data) -> Result<(), PushError<Data>> {
-        let pushed = self.shared.inbox.push_data(data);
+        let pushed = match self.shared.overflow.data.is_empty() {
+            true => self.shared.inbox.push_data(data),
+            false => Err(Full(data)),
+        };
         self.pushed(pushed)
+    }
+
+    /// As [`ShardHandle::keep_control`], for the data lane.
+    ///
+    /// # Errors
+    /// The item comes back if the shard has ended.
+    pub fn keep_data(&self, data: Data) -> Result<(), PushError<Data>> {
+        let kept = self.shared.overflow.data.send(data);
+        self.shared.ring();
+        kept.map_err(|back| PushError::Closed(back.0))
     }
 
     /// Pushes as many items as fit, in order, and says how many went. The rest stays in `items`.
     pub fn data_batch(&self, items: &mut impl ExactSizeIterator<Item = Data>) -> usize {
         let mut pushed = 0;
-        while items.len() > 0 {
+        while items.len() > 0 && self.shared.overflow.data.is_empty() {
             let (count, wake) = self.shared.inbox.push_data_batch(items);
             self.shared.wake(wake);
             if count == 0 {
@@ -368,6 +408,7 @@ pub(crate) struct Stamped {
 pub(crate) struct Shared {
     pub(crate) index: u32,
     pub(crate) inbox: PriorityRing<Stamped, Data>,
+    overflow: Overflow,
     pub(crate) publishes: ReadyBits,
     pub(crate) grants: ReadyBits,
     /// One bit per peer that pushed into its mesh ring of this lane: control, data.
@@ -383,11 +424,17 @@ impl Shared {
         index: u32,
         shards: usize,
         (control_slots, data_slots): (usize, usize),
-    ) -> (Arc<Shared>, PriorityReceiver<Stamped, Data>) {
-        let (inbox, lanes) = priority_ring(control_slots, data_slots);
+    ) -> (Arc<Shared>, Lanes) {
+        let (inbox, ring) = priority_ring(control_slots, data_slots);
+        let (overflow, overflowed) = overflow();
+        let lanes = Lanes {
+            ring,
+            overflow: overflowed,
+        };
         let shared = Shared {
             index,
             inbox,
+            overflow,
             publishes: ReadyBits::new(PORTS_MAX),
             grants: ReadyBits::new(PORTS_MAX),
             mesh: [ReadyWords::new(shards), ReadyWords::new(shards)],

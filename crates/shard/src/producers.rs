@@ -21,7 +21,7 @@ pub(crate) struct Producers {
     /// Slots whose first entry the core had no room for.
     held: Vec<u32>,
     refused: Vec<RefusedForward>,
-    log_state: Option<LogState>,
+    log_state: Option<(ProducerState, Option<String>)>,
     stopping: bool,
 }
 
@@ -39,12 +39,8 @@ impl Producers {
         signal: Arc<ProducerSignal>,
         durable: bool,
     ) -> Option<u32> {
-        match (&self.log_state, durable) {
-            (Some(LogState::DiskFull), true) => signal.set(ProducerState::DiskFull, None),
-            (Some(LogState::Poisoned(error)), true) => {
-                signal.set(ProducerState::Poisoned, Some(error));
-            }
-            _ => {}
+        if let (Some((state, reason)), true) = (&self.log_state, durable) {
+            signal.set(*state, reason.as_deref());
         }
         self.open(
             Source::Ring {
@@ -255,18 +251,21 @@ impl Producers {
         }
     }
 
-    /// Tells every durable producer whether the log takes publishes.
-    pub(crate) fn set_log_state(&mut self, state: LogState) {
+    /// Tells every durable producer whether the log takes publishes; `has_space` if it is not for want
+    /// of space that it has no segment for them.
+    pub(crate) fn set_log_state(&mut self, state: LogState, has_space: bool) {
+        let (state, reason) = match state {
+            LogState::Open => (ProducerState::Open, None),
+            LogState::DiskFull if has_space => (ProducerState::NoSegment, None),
+            LogState::DiskFull => (ProducerState::DiskFull, None),
+            LogState::Poisoned(error) => (ProducerState::Poisoned, Some(error)),
+        };
         for port in self.ports.iter().flatten().filter(|port| port.durable) {
             if let Source::Ring { signal, .. } = &port.source {
-                match &state {
-                    LogState::Open => signal.set(ProducerState::Open, None),
-                    LogState::DiskFull => signal.set(ProducerState::DiskFull, None),
-                    LogState::Poisoned(error) => signal.set(ProducerState::Poisoned, Some(error)),
-                }
+                signal.set(state, reason.as_deref());
             }
         }
-        self.log_state = Some(state);
+        self.log_state = Some((state, reason));
     }
 
     /// Slots that were held, to be offered again.

@@ -10,7 +10,6 @@ use pelton_broker::storage::{
     Log, Options as LogOptions, Recovered, Repair, SegmentId, SegmentInfo,
 };
 use pelton_broker::{Broker, Now, Options as BrokerOptions};
-use pelton_rings::PriorityReceiver;
 use pelton_sys::{
     Access, Clock, Disk, DiskPlan, FileId, Poller, SegmentFile, SpinVerdict, drop_page_cache, pin,
     sync_dir, zero_range,
@@ -23,7 +22,7 @@ use crate::idle::{Idle, Sleeper};
 use crate::inbox::Inbox;
 use crate::mesh::{FromPeer, Outbox};
 use crate::plan::{DiskResources, Records, Resources, is_ignored};
-use crate::port::{Data, Shared, Stamped};
+use crate::port::{Lanes, Shared};
 use crate::reached;
 use crate::requests::Requests;
 use crate::routes::Routes;
@@ -36,7 +35,7 @@ pub(crate) struct Seed {
     pub(crate) shared: Arc<Shared>,
     pub(crate) routes: Arc<Routes>,
     pub(crate) clock: Clock,
-    pub(crate) lanes: PriorityReceiver<Stamped, Data>,
+    pub(crate) lanes: Lanes,
     pub(crate) outbox: Outbox,
     pub(crate) peers: Vec<Option<FromPeer>>,
     pub(crate) records: Records,

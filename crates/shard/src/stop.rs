@@ -179,7 +179,7 @@ impl Shard {
         }
         while let Some(effect) = self.broker.poll_effect() {
             if let Effect::Receipts(receipts) = effect {
-                self.give_receipts(&receipts);
+                self.give_receipts(receipts);
             }
         }
         let stop = self.stop.as_ref();

@@ -2,10 +2,17 @@
 
 use std::fmt;
 use std::io;
+use std::mem::ManuallyDrop;
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition};
+use redb::backends::InMemoryBackend;
+use redb::{
+    Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
+};
+
+use crate::syscall::at;
 
 const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
 /// Topic records are some hundred bytes and read once, at start.
@@ -33,9 +40,10 @@ impl Kv {
     /// Opens the store in the file `path`, making it if there is none.
     ///
     /// # Errors
-    /// With the path in the text: it is held by another process, is no such store, is damaged, or
-    /// the disk said no.
+    /// With the path in the text: `InvalidData` if it is no such store or is damaged, and then it is
+    /// left as it is; else it is held by another process, or the disk said no.
     pub fn open(path: &Path) -> io::Result<Self> {
+        check(path)?;
         let open = || -> Result<Database, redb::Error> {
             let mut builder = redb::Builder::new();
             builder.set_cache_size(CACHE_BYTES);
@@ -97,6 +105,38 @@ impl Kv {
     }
 }
 
+/// Looks whether a store is sound before redb changes anything in it, on a copy in memory: what is
+/// damaged makes redb panic, or go back to an earlier transaction without a word.
+fn check(path: &Path) -> io::Result<()> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) if bytes.is_empty() => return Ok(()),
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(at("open metadata", path, &error)),
+    };
+    let look = move || -> Result<bool, DatabaseError> {
+        let copy = InMemoryBackend::new();
+        copy.set_len(bytes.len() as u64)
+            .and_then(|()| copy.write(0, &bytes))
+            .map_err(redb::StorageError::from)?;
+        drop(bytes);
+        // Not dropped after a panic: a second one in there would end the process.
+        let mut database = ManuallyDrop::new(redb::Builder::new().create_with_backend(copy)?);
+        let sound = database.check_integrity();
+        drop(ManuallyDrop::into_inner(database));
+        sound
+    };
+    let why = match catch_unwind(look) {
+        Ok(Ok(true)) => return Ok(()),
+        Ok(Ok(false)) => "its checksums do not fit".to_owned(),
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "redb cannot make sense of it".to_owned(),
+    };
+    let path = path.display();
+    let text = format!("open metadata {path}: damaged, or no store of this engine ({why})");
+    Err(io::Error::new(io::ErrorKind::InvalidData, text))
+}
+
 fn failed(what: &str, path: &Path, error: &redb::Error) -> io::Error {
     io::Error::other(format!("{what} {}: {error}", path.display()))
 }
@@ -152,5 +192,53 @@ mod tests {
         std::fs::write(&path, vec![7; 8192]).expect("a file");
         let error = Kv::open(&path).expect_err("not a store");
         assert!(error.to_string().contains("meta.redb"), "{error}");
+    }
+
+    #[test]
+    fn a_damaged_store_is_an_error_with_its_path_and_is_left_as_it_is() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("meta.redb");
+        let kv = Kv::open(&path).expect("a new store");
+        for i in 0..200 {
+            let (key, value) = (format!("topic/{i:03}"), format!("{i:0300}"));
+            kv.apply(&[put(&key, &value)]).expect("a write");
+        }
+        let pairs = kv.load().expect("a load");
+        drop(kv);
+        let sound = std::fs::read(&path).expect("a file");
+        let (mut refused, mut random) = (0, 88_172_645_463_325_252_u64);
+        let mut chance = |below: usize| {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            (random % below as u64) as usize
+        };
+        for round in 0..150 {
+            let mut bytes = sound.clone();
+            let at = chance(bytes.len());
+            match round % 3 {
+                0 => bytes[at] ^= 1 << chance(8),
+                1 => bytes.truncate(at.max(1)),
+                _ => bytes[at / 4_096 * 4_096..]
+                    .iter_mut()
+                    .take(4_096)
+                    .for_each(|byte| *byte = 0),
+            }
+            std::fs::write(&path, &bytes).expect("a file");
+            match Kv::open(&path) {
+                Ok(kv) => assert_eq!(kv.load().expect("a load"), pairs, "round {round}"),
+                Err(error) => {
+                    refused += 1;
+                    assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
+                    assert!(error.to_string().contains("meta.redb"), "{error}");
+                    assert_eq!(
+                        std::fs::read(&path).expect("a file"),
+                        bytes,
+                        "it was changed"
+                    );
+                }
+            }
+        }
+        assert!(refused > 30, "{refused} of 150");
     }
 }

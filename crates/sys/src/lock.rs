@@ -11,7 +11,7 @@ use crate::syscall::{check, retry};
 /// kernel lets go when the holder dies, however it dies; the file stays.
 #[derive(Debug)]
 pub struct DirLock {
-    _file: File,
+    file: File,
 }
 
 /// Its name in a data directory.
@@ -49,7 +49,7 @@ impl DirLock {
     pub fn take(dir: &Path) -> Result<Self, LockError> {
         let path = dir.join(LOCK_FILE);
         match Self::try_take(&path) {
-            Ok(Ok(file)) => Ok(Self { _file: file }),
+            Ok(Ok(file)) => Ok(Self { file }),
             Ok(Err(holder)) => Err(LockError::Held { path, holder }),
             Err(source) => Err(LockError::Io { path, source }),
         }
@@ -87,6 +87,15 @@ impl DirLock {
     }
 }
 
+impl Drop for DirLock {
+    fn drop(&mut self) {
+        // Closing is not enough: a child that another thread has forked holds the descriptor, and the
+        // lock with it, until its exec.
+        // SAFETY: the descriptor is open; flock touches no memory of ours.
+        let _ = unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::{DirLock, LockError};
@@ -99,6 +108,16 @@ mod tests {
             panic!("a second lock was given");
         };
         assert_eq!(holder, std::process::id().to_string());
+        drop(lock);
+        drop(DirLock::take(dir.path()).expect("free again"));
+    }
+
+    #[test]
+    fn a_forked_child_that_holds_the_descriptor_does_not_hold_the_lock() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let lock = DirLock::take(dir.path()).expect("the first");
+        // What a child has before its exec: the same open file description.
+        let _child = lock.file.try_clone().expect("a descriptor");
         drop(lock);
         drop(DirLock::take(dir.path()).expect("free again"));
     }

@@ -6,7 +6,7 @@ use super::Consumer;
 use crate::delivery::{Entry, Source};
 use crate::error::RecvError;
 use crate::port::Data;
-use crate::{Position, Verdict, acks};
+use crate::{Position, Verdict};
 
 impl Consumer {
     /// Blocks until an entry arrives, then shows it and what else is there to `handle`, `max` at most,
@@ -42,7 +42,6 @@ impl Consumer {
             // The end is looked at first: what was pushed before it is seen after it.
             let end = self.end();
             if !self.has_entry() {
-                acks::push_deferred();
                 return end.map_or(Ok(0), Err);
             }
         }

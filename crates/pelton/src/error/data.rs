@@ -56,6 +56,14 @@ pub enum SendError {
         /// The data directory.
         dir: PathBuf,
     },
+    /// The log can make no new segment file, though not for want of space.
+    #[error(
+        "sending to {topic:?} failed: no segment file can be made under the data directory, and not for want of space; the notes of the engine's statistics say why"
+    )]
+    NoSegment {
+        /// The topic.
+        topic: String,
+    },
     /// A write or sync failed; the log takes nothing more.
     #[error(
         "sending to {topic:?} failed: the log of its shard is poisoned ({error}); open the engine again"
@@ -173,6 +181,11 @@ pub enum ReceiptError {
         "storing an entry failed: the disk under the data directory is full; ack or delete backlog, or make space, then send it again"
     )]
     DiskFull,
+    /// Not stored: the log can make no new segment file, though not for want of space.
+    #[error(
+        "storing an entry failed: no segment file can be made under the data directory, and not for want of space; the notes of the engine's statistics say why; send it again then"
+    )]
+    NoSegment,
     /// Not stored: the log had been poisoned before.
     #[error(
         "storing an entry failed: the log of its shard is poisoned ({error}); open the engine again, then send it again"

@@ -2,7 +2,10 @@
 
 use std::task::{Context, Poll, Waker};
 
-use pelton::{Durability, Engine, Pending, ReceiptError, RecvError, TopicError, Verdict};
+use pelton::{
+    Consumer, Delivery, Driver, Durability, Engine, Pending, ReceiptError, RecvError,
+    SubscriptionKind, Topic, TopicError, Verdict,
+};
 
 use crate::common::small;
 
@@ -196,4 +199,69 @@ fn a_consumer_dropped_while_the_control_lane_is_full_is_detached_later() {
     }
     // Exclusive: it has one consumer at a time.
     driver.run_until(topic.subscribe("s").begin()).unwrap();
+}
+
+/// More acks than the data lane takes, given by the driving thread with nobody to empty it.
+const ACKS: u32 = 40_000;
+
+/// A topic with so many entries, and a consumer that has received all of them.
+fn received_all(engine: &Engine, driver: &mut Driver) -> (Topic, Consumer, Vec<Delivery>) {
+    let topic = driver.run_until(engine.topic("t").begin()).unwrap();
+    let subscribe = topic.subscribe("s").window(2 * ACKS);
+    let mut consumer = driver.run_until(subscribe.begin()).unwrap();
+    let producer = topic.producer().queue(65_536).begin();
+    let mut producer = driver.run_until(producer).unwrap();
+    for i in 0..ACKS {
+        producer.try_send(i.to_le_bytes()).unwrap();
+    }
+    while driver.run_once().items > 0 {}
+    let deliveries: Vec<_> = std::iter::from_fn(|| consumer.try_recv().unwrap()).collect();
+    assert_eq!(deliveries.len(), ACKS as usize);
+    (topic, consumer, deliveries)
+}
+
+#[test]
+fn a_flush_on_the_driving_thread_covers_acks_that_a_full_lane_did_not_take() {
+    let (engine, mut driver) = Engine::in_memory().open_driven().unwrap();
+    let (_topic, mut consumer, deliveries) = received_all(&engine, &mut driver);
+    deliveries.into_iter().for_each(Delivery::ack);
+    let flush = consumer.begin_flush_acks();
+    driver.run_until(flush).unwrap();
+    let stats = driver.run_until(engine.begin_stats()).unwrap();
+    let stats = stats.subscription("t", "s").unwrap();
+    assert_eq!(stats.acked_messages, u64::from(ACKS));
+}
+
+#[test]
+fn a_consumer_dropped_on_the_driving_thread_is_closed_behind_its_acks() {
+    let (engine, mut driver) = Engine::in_memory().open_driven().unwrap();
+    let (topic, consumer, deliveries) = received_all(&engine, &mut driver);
+    deliveries.into_iter().for_each(Delivery::ack);
+    drop(consumer);
+    let mut next = driver.run_until(topic.subscribe("s").begin()).unwrap();
+    while driver.run_once().items > 0 {}
+    assert!(next.try_recv().unwrap().is_none(), "acked, and comes again");
+}
+
+#[test]
+fn a_thousand_consumers_dropped_between_two_turns_are_all_closed() {
+    let (engine, mut driver) = Engine::in_memory().open_driven().unwrap();
+    let topic = driver.run_until(engine.topic("t").begin()).unwrap();
+    let shared = || topic.subscribe("s").kind(SubscriptionKind::Shared);
+    let consumers: Vec<_> = (0..1_000)
+        .map(|_| driver.run_until(shared().window(5).begin()).unwrap())
+        .collect();
+    let producer = topic.producer().queue(8_192).begin();
+    let mut producer = driver.run_until(producer).unwrap();
+    for i in 0..5_000u32 {
+        producer.try_send(i.to_le_bytes()).unwrap();
+    }
+    while driver.run_once().items > 0 {}
+    drop(consumers);
+    let mut next = driver.run_until(shared().window(10_000).begin()).unwrap();
+    while driver.run_once().items > 0 {}
+    let again = std::iter::from_fn(|| next.try_recv().unwrap()).map(Delivery::ack);
+    assert_eq!(again.count(), 5_000);
+    drop((next, producer));
+    driver.run_until(engine.begin_delete_topic("t")).unwrap();
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use pelton::{
-    Disk, Durability, Engine, InitialPosition, MESSAGE_HEADER_BYTES, SendError, SubscriptionKind,
-    inspect,
+    Disk, Durability, Engine, InitialPosition, MESSAGE_HEADER_BYTES, ReceiptError, SendError,
+    SubscriptionKind, inspect,
 };
 
 use crate::common::{LONG, eventually, receive, small, stats_of};
@@ -400,4 +400,29 @@ fn the_pread_driver_does_the_same() {
         assert_eq!(receive(&mut consumer, expected.len()), expected);
         consumer.flush_acks().unwrap();
     }
+}
+
+#[test]
+fn a_segment_that_cannot_be_made_is_no_full_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = small(directory.path()).open().unwrap();
+    let topic = engine.topic("t").open().unwrap();
+    let _consumer = topic.subscribe("s").manual_permits().open().unwrap();
+    let mut producer = topic.producer().open().unwrap();
+    producer.send("first").unwrap().wait().unwrap();
+    // As with descriptors that ran out: files cannot be opened, and there is space.
+    let segments = directory.path().join("shard-0");
+    std::fs::rename(&segments, directory.path().join(".away")).unwrap();
+    let refused = (0..5_000).find_map(|i| producer.send(payload(i)).unwrap().wait().err());
+    assert_eq!(refused, Some(ReceiptError::NoSegment));
+    // The receipt may have been seen before the producer was told.
+    let error = (0..5_000).find_map(|_| producer.send("next").err());
+    let topic = "t".to_owned();
+    assert_eq!(error, Some(SendError::NoSegment { topic }));
+    let notes = &engine.stats().unwrap().shards[0].notes;
+    let why = notes.last().unwrap();
+    assert!(
+        why.contains("no segment") && why.contains("shard-0/seg-"),
+        "{why}"
+    );
 }

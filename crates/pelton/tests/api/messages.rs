@@ -1,6 +1,7 @@
 //! Sending and receiving: order, kinds, fan-out, batches, keys, and the ways to receive.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pelton::{Engine, InitialPosition, Message, SubscriptionKind, Verdict, key_hash};
 
@@ -312,6 +313,21 @@ fn topics_on_several_shards_do_not_mix() {
                 .eq((0..100).map(|round| round * 16 + i as u32))
         );
     }
+}
+
+#[test]
+fn what_an_iterator_gave_before_it_panicked_is_announced() {
+    let engine = memory();
+    let (topic, mut consumer) = subscribed(&engine, "t", "s");
+    let mut producer = topic.producer().open().unwrap();
+    let mut messages = (0..5u32).map(|i| {
+        assert!(i < 3, "this panic is part of the test");
+        Message::new(b"12345678")
+    });
+    let sent = catch_unwind(AssertUnwindSafe(|| producer.try_send_each(&mut messages)));
+    assert!(sent.is_err());
+    // With nothing sent behind them.
+    assert_eq!(receive(&mut consumer, 3).len(), 3);
 }
 
 #[test]

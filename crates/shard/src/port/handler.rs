@@ -1,15 +1,45 @@
 //! Consumers that run on the shard's own thread: what they are given and what they can ask.
 
 use std::cell::RefCell;
+use std::fmt;
 
 use pelton_broker::storage::{Block, EntryMeta, Position};
 use pelton_broker::{ProducerId, Run};
 
+use super::user_code::contained;
 use crate::mesh::Outbox;
 
 /// A consumer called at hand-over, on the shard's thread. It must not block: the whole shard waits.
-/// One that panics is detached; what it held goes to other consumers.
-pub type Handler = Box<dyn FnMut(&HandlerDelivery<'_>) -> Verdict + Send>;
+/// One that panics is detached; what it held goes to other consumers. A panic in the drop of what it
+/// has captured ends there.
+pub struct Handler(Option<Box<HandlerFn>>);
+
+type HandlerFn = dyn FnMut(&HandlerDelivery<'_>) -> Verdict + Send;
+
+impl Handler {
+    /// Called for each entry.
+    pub fn new(handle: impl FnMut(&HandlerDelivery<'_>) -> Verdict + Send + 'static) -> Handler {
+        Handler(Some(Box::new(handle)))
+    }
+
+    /// `None` if it panicked, after which it is never to be called again.
+    pub(crate) fn call(&mut self, delivery: &HandlerDelivery<'_>) -> Option<Verdict> {
+        let handle = self.0.as_mut()?;
+        contained(|| handle(delivery))
+    }
+}
+
+impl fmt::Debug for Handler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handler").finish_non_exhaustive()
+    }
+}
+
+impl Drop for Handler {
+    fn drop(&mut self) {
+        contained(|| self.0 = None);
+    }
+}
 
 /// What becomes of the entry a handler was given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

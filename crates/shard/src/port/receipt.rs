@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
-use atomic_waker::AtomicWaker;
 use pelton_broker::storage::Position;
 use pelton_broker::{Outcome, Refusal};
 
+use super::user_code::UserWaker;
 use super::{ProducerSignal, ProducerState};
 
 /// Sequences answered by one [`ReceiptPage`].
@@ -58,7 +58,7 @@ pub struct ReceiptPage {
     /// Some answer of this use is not `Stored`.
     failed: AtomicBool,
     waiting: AtomicBool,
-    wakers: OnceLock<Box<[AtomicWaker]>>,
+    wakers: OnceLock<Box<[UserWaker]>>,
     /// Of the producer whose sequences these are.
     pub producer: Arc<ProducerSignal>,
 }
@@ -77,8 +77,9 @@ const STORED: u32 = 1;
 const UNKNOWN: u32 = 2;
 const REFUSED: u32 = 3;
 const REFUSED_LAST: u32 = REFUSED + REFUSALS.len() as u32 - 1;
-const REFUSALS: [Refusal; 5] = [
+const REFUSALS: [Refusal; 6] = [
     Refusal::DiskFull,
+    Refusal::NoSegment,
     Refusal::Poisoned,
     Refusal::Invalid,
     Refusal::Closed,
@@ -124,9 +125,11 @@ impl ReceiptPage {
             ReceiptState::Pending => {}
             answer => return answer,
         }
-        let wakers = self
-            .wakers
-            .get_or_init(|| (0..RECEIPTS_PER_PAGE).map(|_| AtomicWaker::new()).collect());
+        let wakers = self.wakers.get_or_init(|| {
+            (0..RECEIPTS_PER_PAGE)
+                .map(|_| UserWaker::default())
+                .collect()
+        });
         wakers[usize::from(index)].register(waker);
         self.waiting.store(true, Ordering::Release);
         // Partner: the fence of a shard's turn, before `wake`.
@@ -148,7 +151,7 @@ impl ReceiptPage {
         *self.failed.get_mut() = false;
         if std::mem::take(self.waiting.get_mut()) {
             for waker in self.wakers.get_mut().into_iter().flatten() {
-                waker.take();
+                waker.clear();
             }
         }
     }
@@ -207,7 +210,7 @@ impl ReceiptPage {
         if let Some(wakers) = self.wakers.get() {
             wakers[first..first + count]
                 .iter()
-                .for_each(AtomicWaker::wake);
+                .for_each(UserWaker::wake);
         }
     }
 }

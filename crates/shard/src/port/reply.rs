@@ -4,14 +4,15 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use atomic_waker::AtomicWaker;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+
+use super::user_code::UserWaker;
 
 /// The two ends of one answer.
 #[must_use]
 pub fn reply<T>() -> (ReplyTo<T>, ReplyFrom<T>) {
     let (sender, receiver) = crossbeam_channel::bounded(1);
-    let waker = Arc::new(AtomicWaker::new());
+    let waker = Arc::new(UserWaker::default());
     let to = ReplyTo {
         sender: Some(sender),
         waker: Arc::clone(&waker),
@@ -23,7 +24,7 @@ pub fn reply<T>() -> (ReplyTo<T>, ReplyFrom<T>) {
 #[derive(Debug)]
 pub struct ReplyTo<T> {
     sender: Option<Sender<T>>,
-    waker: Arc<AtomicWaker>,
+    waker: Arc<UserWaker>,
 }
 
 impl<T> ReplyTo<T> {
@@ -48,7 +49,7 @@ impl<T> Drop for ReplyTo<T> {
 #[derive(Debug)]
 pub struct ReplyFrom<T> {
     receiver: Receiver<T>,
-    waker: Arc<AtomicWaker>,
+    waker: Arc<UserWaker>,
 }
 
 /// No answer came: the shard ended, or gave the request up, before it answered.

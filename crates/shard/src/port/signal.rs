@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
 use std::task::Waker;
 
-use atomic_waker::AtomicWaker;
+use super::user_code::UserWaker;
 
 /// Whether a producer may publish, as its shard last said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,6 +13,9 @@ pub enum ProducerState {
     Open,
     /// The disk is full: publishes are refused until acks free a segment or space is made.
     DiskFull,
+    /// As `DiskFull`, but it is not for want of space that the log can make no segment: out of
+    /// descriptors, say. The shard's notes say why.
+    NoSegment,
     /// A write or sync failed: nothing is taken until the engine is opened again. See
     /// [`ProducerSignal::reason`].
     Poisoned,
@@ -25,9 +28,10 @@ pub enum ProducerState {
 }
 
 impl ProducerState {
-    const ALL: [ProducerState; 6] = [
+    const ALL: [ProducerState; 7] = [
         ProducerState::Open,
         ProducerState::DiskFull,
+        ProducerState::NoSegment,
         ProducerState::Poisoned,
         ProducerState::Terminated,
         ProducerState::Stopping,
@@ -243,7 +247,7 @@ impl ConsumerSignal {
 #[derive(Debug, Default)]
 struct Bell {
     wanted: AtomicBool,
-    waker: AtomicWaker,
+    waker: UserWaker,
 }
 
 impl Bell {

@@ -8,12 +8,12 @@ use pelton_broker::{Request, SubscriptionKind};
 use pelton_metrics::Counter;
 
 use super::harness::{
-    TestConsumer, TestProducer, ask, is_stored, memory_topic, open_handler, open_topic, options,
-    stats, wait_for,
+    PATIENCE, TestConsumer, TestProducer, ask, is_stored, memory_topic, open_handler, open_topic,
+    options, stats, wait_for,
 };
 use crate::{
-    CloseReason, Data, EngineOptions, Ports, RECEIPTS_PER_PAGE, ReceiptState, Verdict, open,
-    open_driven,
+    CloseReason, Data, EngineOptions, HandlerDelivery, Ports, RECEIPTS_PER_PAGE, ReceiptState,
+    Verdict, open, open_driven,
 };
 
 #[test]
@@ -306,6 +306,30 @@ fn a_handler_that_panics_is_detached_and_its_entries_go_to_others() {
             .iter()
             .any(|note| note.contains("panicked"))
     );
+}
+
+#[test]
+fn a_handler_whose_state_panics_when_dropped_costs_nobody_else_the_shard() {
+    struct Held;
+    impl Drop for Held {
+        fn drop(&mut self) {
+            panic!("this panic is part of the test");
+        }
+    }
+    let handler = |held: Held| {
+        Box::new(move |_: &HandlerDelivery<'_>| {
+            let _ = &held;
+            Verdict::Ack
+        })
+    };
+    let runtime = open(options()).unwrap();
+    let (handle, topic) = memory_topic(&runtime, "drops");
+    let (consumer, _) = open_handler(handle, topic, 10, handler(Held));
+    ask(handle, Request::CloseConsumer { consumer }, Ports::None).unwrap();
+    // And one that ends with its shard.
+    open_handler(handle, topic, 10, handler(Held));
+    let report = runtime.shutdown(PATIENCE, false);
+    assert!(report.clean, "{report}");
 }
 
 #[test]

@@ -14,9 +14,9 @@ use pelton_broker::{
 use pelton_rings::{Receiver, SlotSender, slots, spsc};
 
 use crate::{
-    Arrival, ConsumerSignal, Data, EngineOptions, Handler, Idle, Ports, ProducerSignal,
-    ProducerState, Publish, PushError, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState, Runtime,
-    ShardHandle,
+    Arrival, ConsumerSignal, Data, EngineOptions, Handler, HandlerDelivery, Idle, Ports,
+    ProducerSignal, ProducerState, Publish, PushError, RECEIPTS_PER_PAGE, ReceiptPage,
+    ReceiptState, Runtime, ShardHandle, Verdict,
 };
 
 /// Longer than anything here takes, short enough to end a hang.
@@ -359,13 +359,13 @@ pub(super) fn open_handler(
     handle: &ShardHandle,
     topic: TopicId,
     window: u32,
-    handler: Handler,
+    handler: Box<dyn FnMut(&HandlerDelivery<'_>) -> Verdict + Send>,
 ) -> (ConsumerId, Arc<ConsumerSignal>) {
     let signal = Arc::new(ConsumerSignal::new());
     let (mut granter, account) = Granter::pair();
     let _ = granter.grant(window);
     let ports = Ports::Handler {
-        handler,
+        handler: Handler::new(handler),
         granter,
         signal: Arc::clone(&signal),
     };

@@ -380,11 +380,65 @@ fn control_that_closes_a_consumer_waits_for_the_acks_before_it_and_nothing_else_
     assert_eq!(order.len(), 202);
 }
 
+#[test]
+fn what_a_full_lane_kept_is_behind_it_and_in_front_of_all_that_follows() {
+    let mut world = world();
+    let consumer = ConsumerId { slot: 0, serial: 1 };
+    let data = (0..).take_while(|&i| world.data(i)).count() as u64;
+    for i in data..data + 300 {
+        world.handle.keep_data(ack(i)).unwrap();
+    }
+    let close = Request::CloseConsumer { consumer };
+    let _closed = world.handle.request(close, Ports::None).unwrap();
+    let control = 1 + (0..).take_while(|_| world.control()).count();
+    let (reply, _from) = crate::port::reply();
+    let flush = Control::Request {
+        request: Request::FlushAcks { consumer },
+        ports: Ports::None,
+        reply,
+    };
+    world.handle.keep_control(flush).unwrap();
+
+    let (mut acks, mut controls, mut fenced) = (0, 0, Vec::new());
+    assert!(world.inbox.has_work());
+    assert_eq!(world.inbox.depths(), (control + 1, data as usize + 300));
+    loop {
+        world.inbox.look();
+        match world.next(|_| Handled::Taken) {
+            None => break,
+            Some(Next::Data(ack_of)) => {
+                assert_eq!(ack_of, ack(acks), "out of order");
+                acks += 1;
+                // Full, whatever room there is, until the last one that was kept is taken.
+                assert_eq!(world.handle.data(ack(9)).is_ok(), acks >= data + 300);
+                if acks >= data + 300 {
+                    break;
+                }
+            }
+            Some(Next::Shard(Item::Control(item))) if is_fenced(&item.control) => {
+                fenced.push(acks);
+            }
+            Some(Next::Shard(Item::Control(_))) => controls += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    while let Some(next) = world.next(|_| Handled::Taken) {
+        if let Next::Shard(Item::Control(item)) = next
+            && is_fenced(&item.control)
+        {
+            fenced.push(acks);
+        }
+    }
+    assert_eq!(controls, control - 1);
+    assert_eq!(fenced, [data + 300; 2], "a close or flush in front of acks");
+    assert!(world.control(), "room again");
+}
+
 fn is_fenced(control: &Control) -> bool {
     matches!(
         control,
         Control::Request {
-            request: Request::FlushAcks { .. },
+            request: Request::FlushAcks { .. } | Request::CloseConsumer { .. },
             ..
         }
     )

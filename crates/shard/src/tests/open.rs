@@ -71,6 +71,23 @@ fn a_path_that_is_a_file_is_an_error_with_the_path() {
 }
 
 #[test]
+fn damaged_metadata_is_an_error_with_the_path_and_not_a_panic() {
+    let dir = tempfile::tempdir().unwrap();
+    drop(open(in_dir(dir.path())).unwrap());
+    let path = dir.path().join("meta.redb");
+    let mut bytes = fs::read(&path).unwrap();
+    // Behind the header, which redb checks by itself.
+    bytes[4_096..].iter_mut().for_each(|byte| *byte ^= 0x55);
+    fs::write(&path, &bytes).unwrap();
+    let (error, text) = error_of(in_dir(dir.path()));
+    assert!(
+        matches!(error, OpenError::MetadataDamaged(_)) && text.contains("meta.redb"),
+        "{text}"
+    );
+    assert_eq!(fs::read(&path).unwrap(), bytes);
+}
+
+#[test]
 fn a_directory_of_more_shards_says_how_many_it_needs() {
     let dir = tempfile::tempdir().unwrap();
     drop(

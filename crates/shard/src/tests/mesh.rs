@@ -15,8 +15,8 @@ use crate::plan::Plan;
 use crate::start::build;
 use crate::turn::Shard;
 use crate::{
-    Answer, ConsumerSignal, EngineOptions, ForwardError, ForwardTo, Ports, ProducerSignal, Publish,
-    ReplyFrom, Runtime, ShardHandle, Verdict, open,
+    Answer, ConsumerSignal, EngineOptions, ForwardError, ForwardTo, Handler, Ports, ProducerSignal,
+    Publish, ReplyFrom, Runtime, ShardHandle, Verdict, open,
 };
 
 /// The name of a topic that lives on that shard.
@@ -292,7 +292,7 @@ fn check_close_behind(entries: u32) {
     let (mut granter, account) = Granter::pair();
     let _ = granter.grant(entries);
     let ports = Ports::Handler {
-        handler: Box::new(move |delivery| {
+        handler: Handler::new(move |delivery| {
             count.fetch_add(1, Ordering::SeqCst);
             if delivery.redelivery_count() > 0 {
                 count_again.fetch_add(1, Ordering::SeqCst);

@@ -39,6 +39,10 @@ struct ConsumerPort {
     told: bool,
     /// It gets no more until it has taken what it has.
     held_back: bool,
+    /// Whoever subscribed was told of it.
+    answered: bool,
+    /// Its handler panicked and is never called again.
+    panicked: bool,
 }
 
 enum To {
@@ -122,6 +126,8 @@ impl Consumers {
             signal,
             told: false,
             held_back: false,
+            answered: false,
+            panicked: false,
         });
         if let Some(slot) = self.free.pop() {
             self.ports[slot as usize] = port;
@@ -131,11 +137,29 @@ impl Consumers {
         Ok(u32::try_from(self.ports.len() - 1).expect("bounded by PORTS_MAX"))
     }
 
-    /// The core attached it.
-    pub(crate) fn attached(&mut self, id: ConsumerId) {
-        if let Some(Some(port)) = self.ports.get_mut(id.slot as usize) {
-            port.id_or(id); // a seek may have begun it again already
-        }
+    /// The core attached it, and whoever subscribed is about to be told. True if its handler has
+    /// panicked since: detach it.
+    #[must_use]
+    pub(crate) fn attached(&mut self, id: ConsumerId) -> bool {
+        let Some(Some(port)) = self.ports.get_mut(id.slot as usize) else {
+            return false;
+        };
+        port.id_or(id); // a seek may have begun it again already
+        port.answered = true;
+        port.panicked
+    }
+
+    /// A handler panicked: nothing more goes there. True if it is to be detached now. One whose
+    /// subscribe has no answer yet keeps its slot until then, or the answer would meet another
+    /// consumer there.
+    #[must_use]
+    pub(crate) fn panicked(&mut self, id: ConsumerId) -> bool {
+        let Some(Some(port)) = self.ports.get_mut(id.slot as usize) else {
+            return false;
+        };
+        port.panicked = true;
+        port.signal.close(CloseReason::HandlerPanicked);
+        port.answered
     }
 
     /// The core refused to attach it.
@@ -234,7 +258,7 @@ impl Consumers {
             return;
         };
         // The first runs may come before the reply that names the attachment.
-        if port.id_or(consumer) != consumer {
+        if port.id_or(consumer) != consumer || port.panicked {
             return;
         }
         match &mut port.to {

@@ -77,7 +77,7 @@ impl Shard {
             Effect::EndOfTopic { consumer } => self.consumers.end_of_topic(consumer),
             Effect::Terminated { producer } => self.inbox.producers.terminated(producer),
             Effect::Receipts(receipts) => self.give_receipts(receipts),
-            Effect::Reply { id, reply } => self.answer(id, reply),
+            Effect::Reply { id, reply } => self.answer(id, reply, now),
             Effect::Disk(op) => {
                 self.disk
                     .carry_out(op, now.mono_ns, &mut self.watch.metrics);
@@ -122,16 +122,23 @@ impl Shard {
                 let _ = self.broker.handle(Event::Granted { consumer }, now);
             }
             if std::mem::take(&mut verdicts.panicked) {
-                self.consumers.close(consumer, CloseReason::HandlerPanicked);
-                let id = self.requests.insert(Pending::Own);
-                let request = Request::CloseConsumer { consumer };
-                let _ = self.broker.handle(Event::Request { id, request }, now);
                 let note =
                     format!("the handler of consumer {consumer:?} panicked and was detached");
                 self.notes.push(note);
+                if self.consumers.panicked(consumer) {
+                    self.detach(consumer, now);
+                }
             }
         }
         self.verdicts = verdicts;
+    }
+
+    /// Ends an attachment whose handler panicked: what it held is owed again.
+    fn detach(&mut self, consumer: ConsumerId, now: Now) {
+        self.consumers.close(consumer, CloseReason::HandlerPanicked);
+        let id = self.requests.insert(Pending::Own);
+        let request = Request::CloseConsumer { consumer };
+        let _ = self.broker.handle(Event::Request { id, request }, now);
     }
 
     pub(crate) fn give_receipts(&mut self, mut receipts: Receipts) {
@@ -239,10 +246,10 @@ impl Shard {
         let _ = self.broker.handle(Event::Request { id, request }, now);
     }
 
-    fn answer(&mut self, id: RequestId, answer: Answer) {
+    fn answer(&mut self, id: RequestId, answer: Answer, now: Now) {
         match self.requests.take(id) {
             Some(Pending::Request { reply, then }) => {
-                self.settle(then, &answer);
+                self.settle(then, &answer, now);
                 reply.send(answer);
             }
             Some(Pending::Stats { spare, reply }) => self.give_stats(spare, reply, answer),
@@ -251,7 +258,7 @@ impl Shard {
     }
 
     /// What an answer means for the ports, before its asker sees it.
-    fn settle(&mut self, then: Then, answer: &Answer) {
+    fn settle(&mut self, then: Then, answer: &Answer, now: Now) {
         match (then, answer) {
             (Then::TopicOpen(durability), Ok(Reply::Topic(topic))) => {
                 let index = topic.0 as usize;
@@ -264,7 +271,11 @@ impl Shard {
                 self.inbox.producers.attached(*id);
             }
             (Then::ProducerOpen { slot }, _) => self.inbox.producers.not_attached(slot),
-            (Then::ConsumerOpen { .. }, Ok(Reply::Consumer(id))) => self.consumers.attached(*id),
+            (Then::ConsumerOpen { .. }, Ok(Reply::Consumer(id))) => {
+                if self.consumers.attached(*id) {
+                    self.detach(*id, now);
+                }
+            }
             (Then::ConsumerOpen { slot }, _) => self.consumers.not_attached(slot),
             (Then::ProducerClosed(id), _) => self.inbox.producers.closed(id),
             (Then::ConsumerClosed(id), _) => self.consumers.close(id, CloseReason::Asked),

@@ -3,17 +3,18 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use pelton_broker::flow::Granter;
 use pelton_broker::storage::{Durability, Options as LogOptions};
-use pelton_broker::{Request, SubscriptionKind};
+use pelton_broker::{Reply, Request, SubscriptionKind};
 use pelton_metrics::Counter;
 
 use super::harness::{
     PATIENCE, TestConsumer, TestProducer, ask, is_stored, memory_topic, open_handler, open_topic,
-    options, stats, wait_for,
+    options, stats, subscribe, wait_for,
 };
 use crate::{
-    CloseReason, Data, EngineOptions, HandlerDelivery, Ports, RECEIPTS_PER_PAGE, ReceiptState,
-    Verdict, open, open_driven,
+    CloseReason, ConsumerSignal, Data, EngineOptions, Handler, HandlerDelivery, Ports,
+    RECEIPTS_PER_PAGE, ReceiptState, Verdict, open, open_driven,
 };
 
 #[test]
@@ -330,6 +331,61 @@ fn a_handler_whose_state_panics_when_dropped_costs_nobody_else_the_shard() {
     open_handler(handle, topic, 10, handler(Held));
     let report = runtime.shutdown(PATIENCE, false);
     assert!(report.clean, "{report}");
+}
+
+#[test]
+fn a_handler_that_panics_before_its_subscribe_is_answered_keeps_its_slot_from_newcomers() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = open(EngineOptions {
+        dir: Some(dir.path().join("data")),
+        ..options()
+    })
+    .unwrap();
+    let handle = runtime.handle(0);
+    let [bad, calm] = ["bad", "calm"].map(|name| open_topic(handle, name, Durability::Synced));
+    let kind = SubscriptionKind::Exclusive;
+    let first = TestConsumer::open_named(handle, bad, "handler", kind, 1);
+    let consumer = first.id;
+    ask(handle, Request::CloseConsumer { consumer }, Ports::None).unwrap();
+    let mut producer = TestProducer::open(handle, bad, 4);
+    assert!(is_stored(producer.send(b"bad").unwrap().wait()));
+
+    // Answers to subscribers wait for the metadata that is on its way; deliveries do not.
+    let busy: Vec<_> = ["x", "y", "z"]
+        .map(|name| Request::OpenTopic {
+            name: name.to_owned(),
+            durability: Durability::Synced,
+        })
+        .map(|request| handle.request(request, Ports::None).unwrap())
+        .into();
+    let signal = Arc::new(ConsumerSignal::new());
+    let (mut granter, account) = Granter::pair();
+    let _ = granter.grant(1);
+    let ports = Ports::Handler {
+        handler: Handler::new(|_| panic!("this panic is part of the test")),
+        granter,
+        signal: Arc::clone(&signal),
+    };
+    let late = handle
+        .request(subscribe(bad, "handler", kind, account), ports)
+        .unwrap();
+    let reason = wait_for("the handler's end", |waker| {
+        signal.wait_for_delivery(waker);
+        signal.closed()
+    });
+    assert_eq!(reason, CloseReason::HandlerPanicked);
+
+    let mut newcomer = TestConsumer::open_named(handle, calm, "sub", kind, 1);
+    let Ok(Reply::Consumer(panicked)) = late.wait_timeout(PATIENCE).unwrap().unwrap() else {
+        panic!("it was attached")
+    };
+    assert_ne!(panicked.slot, newcomer.id.slot);
+    let mut producer = TestProducer::open(handle, calm, 4);
+    producer.send(b"calm").unwrap();
+    assert_eq!(newcomer.recv().unwrap().body, b"calm");
+    let mut after = TestConsumer::open_named(handle, bad, "handler", kind, 1);
+    assert_eq!(after.recv().unwrap().body, b"bad");
+    drop(busy);
 }
 
 #[test]

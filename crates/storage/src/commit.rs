@@ -279,9 +279,10 @@ impl Store {
         self.fits(waiting + waiting * 4 / 5, 0, 0, self.reserve_pages())
     }
 
-    /// Pages of the active segment that publishes leave to acks: none while a spare does that.
+    /// Pages of the active segment that publishes leave to acks: none while a spare does that. Whether
+    /// the one in the making will be there or the disk is full is known when it is too late to ask.
     fn reserve_pages(&self) -> u64 {
-        if !self.no_space || self.segments.count(SegmentState::Ready) > 0 {
+        if self.segments.count(SegmentState::Ready) > 0 {
             return 0;
         }
         let Some(active) = &self.active else { return 0 };

@@ -211,6 +211,86 @@ fn a_log_that_cannot_make_its_first_segment_keeps_nobody_waiting() {
 }
 
 #[test]
+fn a_full_disk_of_large_segments_publishes_again_once_everything_is_acked() {
+    for (segment_bytes, files_max) in [(256 << 10, 20), (1 << 20, 10), (2 << 20, 6)] {
+        let mut world = World::new(Options {
+            segment_bytes,
+            ..small()
+        });
+        world.disk.files_max = Some(files_max);
+        let slot = world.topic(1);
+        world.log.open_sub(slot, SUB, None);
+        for cycle in 0..3 {
+            while world.append(slot, &[3; 2000]).is_ok() {
+                world.now_ns += 1_000_000;
+                world.settle();
+            }
+            let end = world.log.ready_end(slot);
+            assert_eq!(end, world.log.end(slot), "all has its receipt");
+            for ordinal in world.log.first(slot)..end {
+                let at = world.log.position(slot, ordinal).unwrap();
+                world.log.ack_record(slot, SUB, AckDelta::MarkDelete(at));
+                world.log.trim(slot, ordinal + 1);
+                world.now_ns += 1_000_000;
+                world.turn();
+                while !world.in_flight.is_empty() {
+                    world.complete(0);
+                }
+            }
+            for _ in 0..10 {
+                world.now_ns += 1_000_000_000;
+                world.log.commit_soon();
+                world.settle();
+            }
+            let stats = world.log.stats();
+            assert_eq!(stats.disk_full, 0, "cycle {cycle}: {stats:?}");
+            world.publish(slot, b"again");
+        }
+    }
+}
+
+#[test]
+fn a_disk_found_full_only_when_the_segment_is_used_up_still_takes_acks() {
+    for files_max in 2..6 {
+        let mut world = World::new(Options {
+            segment_bytes: 256 << 10,
+            ..small()
+        });
+        let slot = world.topic(1);
+        world.log.open_sub(slot, SUB, None);
+        world.publish(slot, b"the first segment is there");
+        world.disk.files_max = Some(files_max);
+        // Whether there is room for one more segment is known late.
+        let making = |op: &InFlight| matches!(op.op.kind, DiskOpKind::Create { .. });
+        for _ in 0..(files_max + 1) * 100 {
+            if world.append(slot, &[3; 2000]).is_err() {
+                break;
+            }
+            world.now_ns += 200_000_000;
+            world.turn();
+            while let Some(index) = world.in_flight.iter().position(|op| !making(op)) {
+                world.complete(index);
+            }
+            if world.log.ready_end(slot) + 50 < world.log.end(slot) {
+                world.settle();
+            }
+        }
+        world.settle();
+        for _ in 0..20 {
+            world.now_ns += 2_000_000_000;
+            consume(&mut world, slot);
+        }
+        let stats = world.log.stats();
+        assert_eq!(
+            (world.log.ready_end(slot), stats.disk_full),
+            (world.log.end(slot), 0),
+            "{files_max} files: {stats:?}"
+        );
+        world.publish(slot, b"goes on");
+    }
+}
+
+#[test]
 fn a_disk_that_fills_while_data_waits_for_its_segment_still_takes_acks() {
     for seed in 0..30 {
         let mut rng = Rng(seed);

@@ -432,6 +432,29 @@ fn a_new_subscription_starts_where_it_asks() {
     }
 }
 
+/// What lies before its start is trimmed, and still in a segment that the next open finds.
+#[test]
+fn a_subscription_made_behind_trimmed_entries_starts_there_after_a_restart_too() {
+    for initial in [InitialPosition::Earliest, InitialPosition::Latest] {
+        let mut world = World::with(Durability::Synced);
+        let c = world.attach(0);
+        world.publish(10, 1);
+        world.settle();
+        world.flow(c, 10);
+        world.ack_all();
+        world
+            .subscribe("later", 20, |asked| asked.initial = initial)
+            .unwrap();
+        world.publish(3, 1);
+        world.settle();
+        let world = World::reopen(world.disk, Durability::Synced);
+        let stats = world.broker.stats();
+        let subs = &stats.topics[0].subscriptions;
+        let later = subs.iter().find(|sub| sub.name == "later").unwrap();
+        assert_eq!(later.backlog_messages, 3, "{initial:?}");
+    }
+}
+
 /// Attaches a reader: Exclusive and not kept.
 fn reader(world: &mut World, initial: InitialPosition) -> Result<ConsumerId, RequestError> {
     world.subscribe("r", 5, |asked| {

@@ -1,5 +1,6 @@
 //! Topics and their producers: open, publish, trim, delete.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pelton_storage::{CursorState, Durability, NewEntry, Refused, SubKey, TopicKey, TopicSlot};
@@ -72,6 +73,7 @@ impl Broker {
     ) -> Result<(), RestoreError> {
         self.now = now;
         let next_key = format!("{NEXT_KEY_PREFIX}{}", self.options.shard);
+        let by_key: BTreeMap<_, _> = cursors.iter().map(|c| ((c.topic, c.sub), c)).collect();
         // A cursor may be in the log although the metadata that was to name it was lost with a crash:
         // its id must not become another subscription's.
         for cursor in cursors {
@@ -91,14 +93,18 @@ impl Broker {
             }
             let record = TopicRecord::decode(key, value)?;
             if record.shard == self.options.shard {
-                self.restore_topic(&record, cursors);
+                self.restore_topic(&record, &by_key);
             }
         }
         self.log.forget_unopened();
         Ok(())
     }
 
-    fn restore_topic(&mut self, record: &TopicRecord, cursors: &[CursorState]) {
+    fn restore_topic(
+        &mut self,
+        record: &TopicRecord,
+        cursors: &BTreeMap<(TopicKey, SubKey), &CursorState>,
+    ) {
         let durability = record.durable().expect("decode checked it");
         let index = self.insert_topic(record.name.clone(), TopicKey(record.key), durability);
         let slot = self.topic_at(index).slot;
@@ -113,9 +119,7 @@ impl Broker {
             topic.policy = Arc::new(policy.clone());
         }
         for stored in &record.subscriptions {
-            let cursor = cursors
-                .iter()
-                .find(|c| c.topic == TopicKey(record.key) && c.sub == SubKey(stored.key));
+            let cursor = cursors.get(&(TopicKey(record.key), SubKey(stored.key)));
             self.log.open_sub(slot, SubKey(stored.key), None);
             let mut sub = Subscription::new(
                 stored.name.clone(),

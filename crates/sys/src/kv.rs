@@ -5,7 +5,7 @@ use std::io;
 use std::mem::ManuallyDrop;
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redb::backends::InMemoryBackend;
 use redb::{
@@ -20,12 +20,16 @@ const CACHE_BYTES: usize = 4 << 20;
 
 /// Text keys to bytes. Clones share the store; the last one closes it.
 #[derive(Clone)]
-pub struct Kv(Arc<Store>);
+pub struct Kv(Arc<Shared>);
 
-struct Store {
-    database: Database,
+struct Shared {
     path: PathBuf,
+    make: Make,
+    /// None while it cannot be opened again after a failure.
+    database: Mutex<Option<Database>>,
 }
+
+type Make = fn(&Path) -> Result<Database, redb::Error>;
 
 /// One change of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,10 +48,16 @@ impl Kv {
     /// left as it is; else it is held by another process, or the disk said no.
     pub fn open(path: &Path) -> io::Result<Self> {
         check(path)?;
-        let open = || -> Result<Database, redb::Error> {
+        Self::open_with(path, |path| {
             let mut builder = redb::Builder::new();
             builder.set_cache_size(CACHE_BYTES);
-            let database = builder.create(path)?;
+            Ok(builder.create(path)?)
+        })
+    }
+
+    fn open_with(path: &Path, make: Make) -> io::Result<Self> {
+        let open = || -> Result<Database, redb::Error> {
+            let database = make(path)?;
             // The table is made now, so that a load of a new store needs no special case.
             let transaction = database.begin_write()?;
             transaction.open_table(META)?;
@@ -59,8 +69,11 @@ impl Kv {
         if fresh && let Some(dir) = path.parent() {
             crate::file::sync_dir(dir)?;
         }
-        let path = path.to_owned();
-        Ok(Self(Arc::new(Store { database, path })))
+        Ok(Self(Arc::new(Shared {
+            path: path.to_owned(),
+            make,
+            database: Mutex::new(Some(database)),
+        })))
     }
 
     /// All pairs, by rising key.
@@ -68,8 +81,10 @@ impl Kv {
     /// # Errors
     /// When the store cannot be read.
     pub fn load(&self) -> io::Result<Vec<(String, Vec<u8>)>> {
+        let open = self.0.lock();
         let load = || -> Result<Vec<(String, Vec<u8>)>, redb::Error> {
-            let table = self.0.database.begin_read()?.open_table(META)?;
+            let database = open.as_ref().ok_or(redb::Error::PreviousIo)?;
+            let table = database.begin_read()?.open_table(META)?;
             let mut pairs = Vec::new();
             for pair in table.iter()? {
                 let (key, value) = pair?;
@@ -77,7 +92,7 @@ impl Kv {
             }
             Ok(pairs)
         };
-        load().map_err(|error| failed("read metadata", &self.0.path, &error))
+        load().map_err(|error| io::Error::other(format!("read metadata: {error}")))
     }
 
     /// Does all of `writes` or none of them, durably: one transaction, synced before it returns.
@@ -85,23 +100,74 @@ impl Kv {
     /// ([`FileTask::Kv`](crate::FileTask)).
     ///
     /// # Errors
-    /// When it could not be made durable; the store is as before.
+    /// When it could not be made durable; the store is as before, and once the reason is gone it
+    /// takes writes again.
     pub fn apply(&self, writes: &[KvWrite]) -> io::Result<()> {
-        let apply = || -> Result<(), redb::Error> {
-            let transaction = self.0.database.begin_write()?;
-            {
-                let mut table = transaction.open_table(META)?;
-                for write in writes {
-                    match &write.value {
-                        Some(value) => table.insert(write.key.as_str(), value.as_slice())?,
-                        None => table.remove(write.key.as_str())?,
-                    };
-                }
-            }
-            transaction.commit()?;
-            Ok(())
+        let mut open = self.0.lock();
+        let in_words = |error| failed("write metadata", &self.0.path, &error);
+        let database = match open.take() {
+            Some(database) => database,
+            None => self.0.reopen().map_err(in_words)?,
         };
-        apply().map_err(|error| failed("write metadata", &self.0.path, &error))
+        let Err(error) = write(&database, writes) else {
+            *open = Some(database);
+            return Ok(());
+        };
+        // After an error of the disk redb refuses everything until it is opened again. What it had
+        // given up may be found complete then.
+        drop(database);
+        *open = self.0.reopen().ok();
+        let done = open
+            .as_ref()
+            .is_some_and(|it| holds(it, writes).unwrap_or(false));
+        if done { Ok(()) } else { Err(in_words(error)) }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Option<Database>> {
+        self.database.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn reopen(&self) -> Result<Database, redb::Error> {
+        (self.make)(&self.path)
+    }
+}
+
+fn write(database: &Database, writes: &[KvWrite]) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        let mut table = transaction.open_table(META)?;
+        for write in writes {
+            match &write.value {
+                Some(value) => table.insert(write.key.as_str(), value.as_slice())?,
+                None => table.remove(write.key.as_str())?,
+            };
+        }
+    }
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Whether the store is as these writes leave it.
+fn holds(database: &Database, writes: &[KvWrite]) -> Result<bool, redb::Error> {
+    let table = database.begin_read()?.open_table(META)?;
+    for write in writes {
+        let found = table.get(write.key.as_str())?;
+        if found.as_ref().map(|found| found.value()) != write.value.as_deref() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn failed(what: &str, path: &Path, error: &redb::Error) -> io::Error {
+    io::Error::other(format!("{what} {}: {error}", path.display()))
+}
+
+impl fmt::Debug for Kv {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Kv").finish_non_exhaustive()
     }
 }
 
@@ -137,19 +203,84 @@ fn check(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::InvalidData, text))
 }
 
-fn failed(what: &str, path: &Path, error: &redb::Error) -> io::Error {
-    io::Error::other(format!("{what} {}: {error}", path.display()))
-}
-
-impl fmt::Debug for Kv {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Kv").finish_non_exhaustive()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::io;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use redb::backends::FileBackend;
+    use redb::{Database, StorageBackend};
+
     use super::{Kv, KvWrite};
+
+    static IS_FULL: AtomicBool = AtomicBool::new(false);
+
+    /// A file on a disk that is full while [`IS_FULL`] says so.
+    #[derive(Debug)]
+    struct OnFullDisk(FileBackend);
+
+    impl OnFullDisk {
+        fn create(path: &Path) -> Result<Database, redb::Error> {
+            let mut options = OpenOptions::new();
+            let options = options.read(true).write(true).create(true).truncate(false);
+            let file = FileBackend::new(options.open(path)?)?;
+            Ok(redb::Builder::new().create_with_backend(OnFullDisk(file))?)
+        }
+
+        fn room() -> io::Result<()> {
+            match IS_FULL.load(Ordering::Relaxed) {
+                true => Err(io::ErrorKind::StorageFull.into()),
+                false => Ok(()),
+            }
+        }
+    }
+
+    impl StorageBackend for OnFullDisk {
+        fn len(&self) -> io::Result<u64> {
+            self.0.len()
+        }
+
+        fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+            self.0.read(offset, out)
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            Self::room()?;
+            self.0.set_len(len)
+        }
+
+        fn sync_data(&self) -> io::Result<()> {
+            self.0.sync_data()
+        }
+
+        fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+            Self::room()?;
+            self.0.write(offset, data)
+        }
+
+        fn close(&self) -> io::Result<()> {
+            self.0.close()
+        }
+    }
+
+    #[test]
+    fn a_store_on_a_disk_that_was_full_takes_writes_again() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("meta.redb");
+        let kv = Kv::open_with(&path, OnFullDisk::create).expect("a new store");
+        kv.apply(&[put("topic/a", "1")]).expect("a write");
+        IS_FULL.store(true, Ordering::Relaxed);
+        for _ in 0..2 {
+            kv.apply(&[put("topic/b", "2")]).expect_err("no room");
+        }
+        IS_FULL.store(false, Ordering::Relaxed);
+        kv.apply(&[put("topic/c", "3")]).expect("room again");
+        let pairs = kv.load().expect("a load");
+        let keys: Vec<_> = pairs.iter().map(|(key, _)| key.as_str()).collect();
+        assert_eq!(keys, ["topic/a", "topic/c"]);
+    }
 
     fn put(key: &str, value: &str) -> KvWrite {
         KvWrite {

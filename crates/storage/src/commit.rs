@@ -290,6 +290,13 @@ impl Store {
         EMERGENCY_BYTES.min(bytes / 4) / PAGE_BYTES as u64
     }
 
+    /// Whether records are a step towards a segment that can be used again. The last pages are for
+    /// those: acks that come one by one would use them up before they have consumed a segment.
+    fn frees_room(&self) -> bool {
+        let mut segments = self.segments.iter();
+        segments.any(|(_, segment)| segment.is_consumed(u64::MAX) || segment.waits_for_record())
+    }
+
     pub(crate) fn say_full(&mut self, events: &mut VecDeque<LogEvent>) {
         if !self.full_said {
             self.full_said = true;
@@ -568,7 +575,11 @@ impl Log {
             store.stalled = true;
             return;
         }
-        let reserve = if is_data { store.reserve_pages() } else { 0 };
+        let reserve = match is_data {
+            true => store.reserve_pages(),
+            false if store.frees_room() => 0,
+            false => store.reserve_pages() / 2,
+        };
         if store.active.is_none() {
             let Some(slot) = store.take_spare(is_data) else {
                 return self.block_waits(store, is_data);

@@ -64,6 +64,11 @@ impl Segment {
             && !self.quarantined
             && self.last_seq < floor_seq
     }
+
+    /// The record that it is freed is not in a block yet.
+    pub(crate) fn waits_for_record(&self) -> bool {
+        self.state == SegmentState::Freeing && self.freed_seq == 0
+    }
 }
 
 /// All segments by slot; slots are used again.
@@ -126,7 +131,7 @@ impl Segments {
             .filter(|(_, segment)| match segment.state {
                 SegmentState::Sealed => true,
                 SegmentState::Active => segment.first_seq != 0,
-                SegmentState::Freeing => segment.freed_seq == 0,
+                SegmentState::Freeing => segment.waits_for_record(),
                 _ => false,
             })
             .map(|(_, segment)| segment.id.0)

@@ -14,13 +14,11 @@ static ALLOCATOR: Counting = Counting::new();
 
 const MESSAGES: u64 = 1_000_000;
 
-/// Entries the producer may be ahead of the consumer while it is counted. Without a bound the backlog
-/// grows, and its index with it.
-const LEAD: u64 = 4_096;
-
-/// Sent before the consumer starts: more than [`LEAD`], so that every queue was longer than it will
-/// be while it is counted.
-const WARM_UP_LEAD: u64 = 3 * LEAD;
+/// Messages' bytes the producer may be ahead of the consumer while it is counted. Without a bound the
+/// backlog grows, and its index with it; and beyond the memory that the pool keeps (32 MiB a shard)
+/// blocks go back to the allocator.
+const LEAD_BYTES: u64 = 8 << 20;
+const LEAD_ENTRIES_MAX: u64 = 4_096;
 
 /// Rounds of [`MESSAGES`] until one allocates nothing. The first ones are the warm-up: pools grow to
 /// their high-water marks, which depend on how the threads happen to run. Whatever allocated by the
@@ -40,6 +38,9 @@ fn rounds(batch: u64, mut receive: impl FnMut(&mut Consumer) -> u64 + Send) -> V
     let mut producer = topic.producer().open().unwrap();
     let (received, wanted, meet) = (AtomicU64::new(0), AtomicU64::new(0), Barrier::new(2));
     let entries = MESSAGES / batch;
+    let lead = LEAD_ENTRIES_MAX.min(LEAD_BYTES / (100 * batch));
+    // More than the lead, so that every queue was longer than it will be while it is counted.
+    let warm_up_lead = 3 * lead;
     let body = [0x5a; 64];
     let mut counts = Vec::with_capacity(ROUNDS_MAX);
     std::thread::scope(|scope| {
@@ -58,17 +59,17 @@ fn rounds(batch: u64, mut receive: impl FnMut(&mut Consumer) -> u64 + Send) -> V
                 meet.wait();
             }
         });
-        for _ in 0..WARM_UP_LEAD {
+        for _ in 0..warm_up_lead {
             send(&mut producer, &body, batch);
         }
         producer.flush().unwrap();
-        let mut sent = WARM_UP_LEAD;
+        let mut sent = warm_up_lead;
         while counts.len() < ROUNDS_MAX && counts.last() != Some(&Counted::default()) {
             wanted.store(sent + entries, Ordering::Release);
             ALLOCATOR.arm();
             meet.wait();
             for _ in 0..entries {
-                while sent - received.load(Ordering::Acquire) >= LEAD {
+                while sent - received.load(Ordering::Acquire) >= lead {
                     std::thread::yield_now();
                 }
                 send(&mut producer, &body, batch);

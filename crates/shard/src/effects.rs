@@ -271,12 +271,12 @@ impl Shard {
                 self.inbox.producers.attached(*id);
             }
             (Then::ProducerOpen { slot }, _) => self.inbox.producers.not_attached(slot),
-            (Then::ConsumerOpen { .. }, Ok(Reply::Consumer(id)))
-                if self.consumers.attached(*id) =>
-            {
-                self.detach(*id, now);
+            (Then::ConsumerOpen { .. }, Ok(Reply::Consumer(id))) => {
+                let panicked = self.consumers.attached(*id);
+                if panicked {
+                    self.detach(*id, now);
+                }
             }
-            (Then::ConsumerOpen { .. }, Ok(Reply::Consumer(_))) => {}
             (Then::ConsumerOpen { slot }, _) => self.consumers.not_attached(slot),
             (Then::ProducerClosed(id), _) => self.inbox.producers.closed(id),
             (Then::ConsumerClosed(id), _) => self.consumers.close(id, CloseReason::Asked),

@@ -104,6 +104,7 @@ impl World {
                 key_hash: 0,
                 sequence: self.next_sequence,
                 arrived_ns: self.now.mono_ns,
+                ..Publish::default()
             };
             let event = Event::Publish {
                 producer: self.producer,

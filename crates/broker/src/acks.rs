@@ -100,6 +100,7 @@ impl Broker {
                     match free {
                         State::Replay => sub.end_replay(&self.log, ordinal),
                         State::Delayed => sub.end_delay(&self.log, ordinal),
+                        State::Later => sub.end_later(&self.log, ordinal),
                         _ => {}
                     }
                     if matches!(sub.selector, Selector::KeyShared(_)) {

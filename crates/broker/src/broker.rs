@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use pelton_storage::{Durability, Log, LogEvent, Ticket, TopicSlot};
 
+use crate::alarms::{Sleeper, WallAlarms};
 use crate::meta::MetaWaits;
 use crate::receipts::ReceiptBook;
 use crate::seek::SeekWait;
@@ -57,6 +58,8 @@ pub struct Broker {
     pub(crate) freed: Freed,
     /// When a subscription has something to do though nothing happens, monotonic nanoseconds.
     alarms: BTreeSet<(u64, SubIndex)>,
+    /// The same by the wall clock.
+    pub(crate) wall_alarms: WallAlarms,
     pub(crate) receipts: ReceiptBook,
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) meta: MetaWaits,
@@ -102,6 +105,7 @@ impl Broker {
             starved: Vec::new(),
             freed: Freed::default(),
             alarms: BTreeSet::new(),
+            wall_alarms: WallAlarms::default(),
             receipts: ReceiptBook::default(),
             effects: VecDeque::new(),
             meta: MetaWaits::default(),
@@ -167,7 +171,8 @@ impl Broker {
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         let alarm = self.alarms.first().map(|&(at_ns, _)| at_ns);
-        [self.log.next_deadline(), alarm]
+        let by_wall = self.wall_alarms.next_ns(self.now);
+        [self.log.next_deadline(), alarm, by_wall]
             .into_iter()
             .flatten()
             .min()
@@ -388,6 +393,15 @@ impl Broker {
             self.alarms.pop_first();
             self.sub_mut(index).armed_ns = u64::MAX;
             self.on_alarm(index);
+        }
+        while let Some(who) = self.wall_alarms.pop_due(self.now.wall_ms) {
+            match who {
+                Sleeper::Sub(index) => {
+                    self.sub_mut(index).armed_later_ms = u64::MAX;
+                    self.end_later(index);
+                }
+                Sleeper::Topic(topic) => self.sweep(topic),
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use crate::ack_set::AckSet;
 use crate::broker::SubIndex;
 use crate::selector::{PASS_ENTRIES_MAX, Selector};
 use crate::subscription::{Consumer, Subscription};
+use crate::times::{Over, Screened, Times};
 use crate::unacked::debit;
 use crate::window::State;
 use crate::{Broker, ConsumerId, Effect, Run};
@@ -24,6 +25,8 @@ const PASS_BYTES_MAX: u64 = 5 << 20;
 /// What is read ahead of a plan that was not limited by permits: eight reads of 256 KiB, which
 /// keeps a device busy (O_DIRECT reads reach their bandwidth at four).
 const READ_AHEAD_BYTES: u64 = 2 << 20;
+/// Entries that one pass looks at and that may not go: the next turn goes on behind them.
+const LOOKED_AT_MAX: u64 = 4 * PASS_ENTRIES_MAX;
 
 /// What a pass looks at next.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +43,8 @@ pub(crate) struct Candidate {
 pub(crate) struct Pass {
     entries_left: u64,
     bytes_left: u64,
+    /// Entries that it may still look at because of their times, or that it finds blocked.
+    looks_left: u64,
 }
 
 /// How an offer ended.
@@ -61,25 +66,62 @@ impl Broker {
             return;
         };
         sub.wanted = false;
-        match sub.selector {
-            Selector::KeyShared(_) => return self.pass_by_key(index),
-            Selector::Failover(_) => self.take_over(index),
-            Selector::Exclusive(_) | Selector::Shared(_) => {}
-        }
-        let sub = self.subs[index.0 as usize].as_mut().expect("it is there");
-        let entries_per_turn = self.topics[sub.topic as usize]
-            .as_ref()
-            .expect("it has a topic")
-            .entries_per_turn();
         let mut pass = Pass::new();
+        let over = match sub.selector {
+            Selector::KeyShared(_) => self.pass_by_key(index, &mut pass),
+            Selector::Failover(_) => {
+                self.take_over(index);
+                self.pass_in_turn(index, &mut pass)
+            }
+            Selector::Exclusive(_) | Selector::Shared(_) => self.pass_in_turn(index, &mut pass),
+        };
+        if self.topic_at(self.sub(index).topic).times.is_some() {
+            self.go_past(index, &mut pass, over);
+        }
+    }
+
+    /// The pass has met an entry that is over, and goes on behind it, to the next one and so on.
+    #[cold]
+    fn go_past(&mut self, index: SubIndex, pass: &mut Pass, mut over: Option<(u64, Over)>) {
+        while let Some((ordinal, why)) = over {
+            self.end_of_time(index, ordinal, why);
+            over = match self.sub(index).selector {
+                Selector::KeyShared(_) => self.pass_by_key(index, pass),
+                _ => self.pass_in_turn(index, pass),
+            };
+        }
+        self.arm_later(index);
+    }
+
+    /// Hands over to whoever's turn it is. Ends early at an entry that is over: which, and why.
+    fn pass_in_turn(&mut self, index: SubIndex, pass: &mut Pass) -> Option<(u64, Over)> {
+        let sub = self.subs[index.0 as usize].as_mut().expect("it is there");
+        let topic = self.topics[sub.topic as usize]
+            .as_ref()
+            .expect("it has a topic");
+        let entries_per_turn = topic.entries_per_turn();
+        let times = topic.times_for(sub.kind, self.now);
         while let Some(candidate) = sub.next_candidate(self.log.ready_end(sub.slot)) {
+            if let Some(times) = &times {
+                if pass.has_looked() {
+                    self.want(index);
+                    return None;
+                }
+                match times.screen(&self.log, sub, candidate) {
+                    Screened::Go => {}
+                    Screened::PutAside => continue,
+                    Screened::Full => break,
+                    Screened::Over(why) => return Some((candidate.ordinal, why)),
+                }
+            }
             let Some((port, turn_left)) = sub.selector.pick(&mut self.consumers, entries_per_turn)
             else {
                 break;
             };
             if pass.is_over() {
                 sub.selector.end_of_pass();
-                return self.want(index);
+                self.want(index);
+                return None;
             }
             let consumer = self.consumers[port as usize].as_mut().expect("picked");
             let offered = pass.offer(
@@ -87,7 +129,7 @@ impl Broker {
                 &mut self.effects,
                 (sub, candidate),
                 (port, consumer),
-                turn_left,
+                (turn_left, times),
             );
             match offered {
                 Offered::Gone(entries) => sub.selector.took(port, entries),
@@ -100,6 +142,7 @@ impl Broker {
             }
         }
         sub.selector.end_of_pass();
+        None
     }
 }
 
@@ -108,7 +151,14 @@ impl Pass {
         Self {
             entries_left: PASS_ENTRIES_MAX,
             bytes_left: PASS_BYTES_MAX,
+            looks_left: LOOKED_AT_MAX,
         }
+    }
+
+    /// Counts a look at an entry that may not go now; true if there were enough of them.
+    pub(crate) fn has_looked(&mut self) -> bool {
+        self.looks_left = self.looks_left.saturating_sub(1);
+        self.looks_left == 0
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -123,13 +173,18 @@ impl Pass {
         effects: &mut VecDeque<Effect>,
         (sub, candidate): (&mut Subscription, Candidate),
         (port, consumer): (u32, &mut Consumer),
-        entries_max: u64,
+        (entries_max, times): (u64, Option<Times<'_>>),
     ) -> Offered {
-        let wished = (candidate.end - candidate.ordinal)
+        let permits = consumer.account.available();
+        let mut wished = (candidate.end - candidate.ordinal)
             .min(self.entries_left)
             .min(entries_max);
+        if let Some(times) = times {
+            // An entry costs a permit at least: no more are looked at.
+            let most = wished.min(permits.max(1).cast_unsigned());
+            wished = times.due_run(log, sub.slot, candidate.ordinal, most);
+        }
         let wished_u32 = u32::try_from(wished).unwrap_or(u32::MAX);
-        let permits = consumer.account.available();
         let Some((block, first_slot, found)) = log.run(sub.slot, candidate.ordinal, wished_u32)
         else {
             return match log.locate(sub.slot, candidate.ordinal) {

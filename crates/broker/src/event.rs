@@ -16,7 +16,7 @@ use crate::keys::{AssignError, KeyRange};
 pub struct Now {
     /// Monotonic nanoseconds: every duration and deadline.
     pub mono_ns: u64,
-    /// Unix milliseconds, which may step: publish times only.
+    /// Unix milliseconds, which may step: publish times, and what is measured against them.
     pub wall_ms: u64,
 }
 
@@ -209,7 +209,7 @@ pub enum Handled {
 }
 
 /// One entry as a producer gives it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Publish<'a> {
     /// The framed messages.
     pub body: &'a [u8],
@@ -221,6 +221,11 @@ pub struct Publish<'a> {
     pub sequence: u64,
     /// When the producer handed it over, monotonic nanoseconds.
     pub arrived_ns: u64,
+    /// Not to be handed over before this Unix millisecond (Shared and KeyShared, rule D122); 0: at
+    /// once.
+    pub deliver_at_ms: u64,
+    /// Not to be handed over from this Unix millisecond on (rule D130); 0: no end.
+    pub deadline_ms: u64,
 }
 
 /// Most messages in one entry (rule D2).
@@ -598,6 +603,8 @@ pub enum Refusal {
     Closed,
     /// The topic was terminated.
     Terminated,
+    /// It is to be delivered later than the topic's policy allows (rule D123).
+    DelayTooLong,
 }
 
 /// Whether the log takes publishes.
@@ -664,6 +671,8 @@ pub struct SubscriptionStats {
     pub unacked_messages: u64,
     /// Entries owed again.
     pub replay_entries: u64,
+    /// Entries that wait for the time they are to be delivered at, or to be delivered again.
+    pub delayed_entries: u64,
     /// Messages handed over since the engine was opened.
     pub delivered_messages: u64,
     /// Messages acked since the engine was opened.
@@ -676,6 +685,10 @@ pub struct SubscriptionStats {
     pub jumped_messages: u64,
     /// Messages of a non-persistent topic that no consumer could take.
     pub dropped_messages: u64,
+    /// Messages that outlived the topic's time to live, handed over or not.
+    pub expired_messages: u64,
+    /// Messages whose deadline passed before they were handed over, and that were dropped.
+    pub deadline_dropped_messages: u64,
     /// One per consumer.
     pub consumers: Vec<ConsumerStats>,
 }

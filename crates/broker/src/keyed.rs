@@ -6,12 +6,10 @@ use crate::Broker;
 use crate::broker::SubIndex;
 use crate::dispatch::{Candidate, Offered, Pass};
 use crate::keys::{KeyOrder, look_ahead_limit};
-use crate::selector::{PASS_ENTRIES_MAX, Selector};
+use crate::selector::Selector;
 use crate::subscription::{Consumer, Subscription};
+use crate::times::{Over, Screened};
 use crate::window::State;
-
-/// Unread entries that one pass looks at: those of keys that may not go now are put aside.
-const LOOKED_AT_MAX: u64 = 4 * PASS_ENTRIES_MAX;
 
 /// The 16-bit hash by which an entry's key has its place. Entries without a key are each a key of
 /// their own.
@@ -29,7 +27,8 @@ fn fold(hash: u64) -> u16 {
 
 impl Broker {
     /// What waits and may go, lowest first; then unread entries, as far as looking ahead is allowed.
-    pub(crate) fn pass_by_key(&mut self, index: SubIndex) {
+    /// Ends early at an entry that is over: which, and why.
+    pub(crate) fn pass_by_key(&mut self, index: SubIndex, pass: &mut Pass) -> Option<(u64, Over)> {
         let sub = self.subs[index.0 as usize]
             .as_mut()
             .expect("the pass found it");
@@ -44,24 +43,36 @@ impl Broker {
             policy.max_unacked_messages_per_subscription,
         );
         let ready_end = self.log.ready_end(sub.slot);
-        let mut pass = Pass::new();
-        let mut looked_at = 0;
-        loop {
-            if pass.is_over() || looked_at == LOOKED_AT_MAX {
-                return self.want(index);
+        let times = topic.times_for(sub.kind, self.now);
+        while let Some(next) = sub.next_of_keys(ready_end, look_ahead) {
+            if pass.is_over() {
+                self.want(index);
+                return None;
             }
-            let Some(next) = sub.next_of_keys(ready_end, look_ahead) else {
-                return;
-            };
+            if let Some(times) = &times {
+                if pass.has_looked() {
+                    self.want(index);
+                    return None;
+                }
+                match times.screen(&self.log, sub, next) {
+                    Screened::Go => {}
+                    Screened::PutAside => continue,
+                    Screened::Full => return None,
+                    Screened::Over(why) => return Some((next.ordinal, why)),
+                }
+            }
             let hash = hash_of(&self.log, sub.slot, next.ordinal);
             let Selector::KeyShared(order) = &mut sub.selector else {
-                return;
+                return None;
             };
             let Some(port) = owner_now(order, next, hash, &mut self.consumers) else {
                 if next.state == State::Unread {
-                    looked_at += 1;
                     sub.read = next.ordinal + 1;
                     sub.owe(&self.log, next.ordinal);
+                    if pass.has_looked() {
+                        self.want(index);
+                        return None;
+                    }
                 }
                 continue;
             };
@@ -73,7 +84,7 @@ impl Broker {
                 &mut self.effects,
                 (sub, next),
                 (port, consumer),
-                1,
+                (1, None),
             );
             match offered {
                 Offered::Gone(_) => {
@@ -88,10 +99,14 @@ impl Broker {
                         order.remove(next.ordinal, hash);
                     }
                 }
-                Offered::Awaited => return,
-                Offered::NoBuffer => return self.starved.push(index),
+                Offered::Awaited => return None,
+                Offered::NoBuffer => {
+                    self.starved.push(index);
+                    return None;
+                }
             }
         }
+        None
     }
 }
 

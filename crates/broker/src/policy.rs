@@ -20,6 +20,18 @@ pub struct Policy {
     pub acknowledgment_at_batch_index_level_enabled: bool,
     /// How long a nacked entry waits.
     pub redelivery_backoff: Backoff,
+    /// Whether a time to deliver at is heeded (Shared, KeyShared); else entries go at once.
+    pub delayed_delivery_enabled: bool,
+    /// How far in the future a time to deliver at may be; 0: any. A publish beyond it is refused.
+    pub delayed_delivery_max_delay_in_millis: u64,
+    /// Entries that may wait for their time; while so many do, unread ones stay where they are.
+    pub delayed_delivery_max_entries_per_subscription: u64,
+    /// Messages are acked so long after they were published, handed over or not; 0: never.
+    #[serde(rename = "messageTTL")]
+    pub message_ttl_seconds: u64,
+    /// Messages that nobody was given so long after they were published are given to nobody; 0: no
+    /// such deadline. The earlier one counts if they have one of their own (rule D130).
+    pub max_delivery_lag_millis: u64,
     /// KeyShared: whether keys are shared out by consistent hashing, else by halving ranges.
     pub subscription_key_shared_use_consistent_hashing: bool,
     /// Points of each consumer on the hash ring.
@@ -55,6 +67,11 @@ impl Default for Policy {
             dispatcher_max_round_robin_batch_size: 20,
             acknowledgment_at_batch_index_level_enabled: true,
             redelivery_backoff: Backoff::default(),
+            delayed_delivery_enabled: true,
+            delayed_delivery_max_delay_in_millis: 0,
+            delayed_delivery_max_entries_per_subscription: 4_000_000,
+            message_ttl_seconds: 0,
+            max_delivery_lag_millis: 0,
             subscription_key_shared_use_consistent_hashing: true,
             subscription_key_shared_consistent_hashing_replica_points: 100,
             key_shared_look_ahead_msg_in_replay_threshold_per_consumer: 4_000,

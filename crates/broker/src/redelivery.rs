@@ -6,6 +6,7 @@ use crate::broker::SubIndex;
 use crate::keyed::hash_of;
 use crate::selector::Selector;
 use crate::subscription::Subscription;
+use crate::times::Fate;
 use crate::window::State;
 use crate::{Broker, ConsumerId};
 
@@ -115,6 +116,9 @@ impl Broker {
         } else {
             sub.owe_later(&self.log, ordinal);
             self.arm(index);
+        }
+        if let Fate::Over(over) = self.fate(index, ordinal) {
+            self.end_of_time(index, ordinal, over);
         }
     }
 

@@ -42,12 +42,15 @@ impl Broker {
             backlog_messages: sub.backlog_messages(topic.messages),
             unacked_messages: sub.unacked,
             replay_entries: sub.replay.entries(),
+            delayed_entries: sub.later.len() + sub.delays.len(),
             delivered_messages: sub.delivered_messages,
             acked_messages: sub.acked_messages,
             durable: sub.durable,
             seeking: sub.seeks > 0,
             jumped_messages: sub.jumped_messages,
             dropped_messages: sub.dropped_messages,
+            expired_messages: sub.gone.expired,
+            deadline_dropped_messages: sub.gone.late,
             consumers: sub
                 .consumers
                 .iter()

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use pelton_storage::{CursorState, Durability, NewEntry, Refused, SubKey, TopicKey, TopicSlot};
 
+use crate::alarms::Sleeper;
 use crate::broker::SubIndex;
 use crate::meta::{MetaWait, NEXT_KEY_PREFIX, TOPIC_PREFIX, Undo, durability_name};
 use crate::name::check_name;
 use crate::receipts::Append;
 use crate::subscription::Subscription;
 use crate::terminate::End;
+use crate::times::TopicTimes;
 use crate::unacked::Caps;
 use crate::{
     Broker, Effect, Handled, MESSAGES_PER_ENTRY_MAX, MetaDone, Outcome, Policy, ProducerId,
@@ -28,6 +30,8 @@ pub(crate) struct Topic {
     /// Messages ever appended in this run, those found at the start included.
     pub(crate) messages: u64,
     pub(crate) end: End,
+    /// Its entries have times, or its policy gives them some.
+    pub(crate) times: Option<Box<TopicTimes>>,
     /// A publish of this turn woke its subscriptions already.
     pub(crate) woken: bool,
     /// It is in the list of topics to trim.
@@ -126,6 +130,7 @@ impl Broker {
             }
             self.insert_sub(sub);
         }
+        self.list_times(index);
         self.mark_trim(index);
     }
 
@@ -227,11 +232,16 @@ impl Broker {
                 .policy;
             let sub = self.subs[index.0 as usize].as_mut().expect("a topic's own");
             Caps::new(sub.kind, policy).apply(sub, &mut self.consumers);
+            let delays = policy.delays(sub.kind);
             for slot in sub.consumers.clone() {
                 self.offer(index, slot);
             }
+            if !delays {
+                self.heed_no_later(index);
+            }
             self.want(index);
         }
+        self.list_times(topic.0);
     }
 
     pub(crate) fn open_producer(
@@ -280,6 +290,8 @@ impl Broker {
             sequence: entry.sequence,
             publish_ms: self.now.wall_ms,
             arrived_ns: entry.arrived_ns,
+            deliver_at_ms: entry.deliver_at_ms,
+            deadline_ms: entry.deadline_ms,
             ..NewEntry::default()
         };
         let topic = self.topics[index as usize]
@@ -287,6 +299,9 @@ impl Broker {
             .expect("a producer keeps its topic");
         if topic.end != End::Open {
             return self.refuse(id, entry.sequence, Refusal::Terminated);
+        }
+        if topic.policy.delays_too_long(entry.deliver_at_ms, self.now) {
+            return self.refuse(id, entry.sequence, Refusal::DelayTooLong);
         }
         let appended = match self.log.append(topic.slot, &new, self.now.mono_ns) {
             Ok(appended) => appended,
@@ -308,6 +323,10 @@ impl Broker {
             topic.woken = true;
             self.woken.push(index);
         }
+        let (durability, has_times) = (topic.durability, topic.times.is_some());
+        if has_times || entry.deliver_at_ms | entry.deadline_ms != 0 {
+            self.note_times(index, appended.ordinal, &new.hints());
+        }
         let append = Append {
             producer: id,
             sequence: entry.sequence,
@@ -315,8 +334,7 @@ impl Broker {
             position: appended.position,
             ticket: appended.ticket,
         };
-        self.receipts
-            .owe(topic.durability, append, &mut self.effects);
+        self.receipts.owe(durability, append, &mut self.effects);
         Handled::Taken
     }
 
@@ -518,6 +536,7 @@ impl Broker {
             producers: 0,
             messages: 0,
             end: End::default(),
+            times: None,
             woken: false,
             trim: false,
         }));
@@ -534,6 +553,10 @@ impl Broker {
             return;
         };
         self.names.remove(&topic.name);
+        if let Some(mut times) = topic.times {
+            let who = Sleeper::Topic(index);
+            self.wall_alarms.set(who, &mut times.armed_ms, u64::MAX);
+        }
         for sub in &topic.subs {
             self.log.drop_sub(topic.slot, self.sub(*sub).key);
             self.remove_sub(*sub);

@@ -98,6 +98,20 @@ impl<'a> Entry<'a> {
         self.meta.publish_ms
     }
 
+    /// The time it is not delivered before ([`Message::deliver_at_ms`]), in Unix milliseconds; 0 if it
+    /// has none.
+    #[must_use]
+    pub fn deliver_at_ms(&self) -> u64 {
+        self.meta.deliver_at_ms
+    }
+
+    /// The time from which it is not delivered ([`Message::deadline_ms`]), in Unix milliseconds; 0 if
+    /// it has none of its own.
+    #[must_use]
+    pub fn deadline_ms(&self) -> u64 {
+        self.meta.deadline_ms
+    }
+
     /// When the producer sent it, or meant to ([`Message::intended_ns`]), in nanoseconds of the
     /// engine's clock; 0 if it was read from disk.
     #[must_use]

@@ -125,6 +125,7 @@ impl Shard {
             Outcome::Refused(Refusal::Invalid) => Some(Counter::RefusedTooLarge),
             Outcome::Refused(Refusal::Closed) => Some(Counter::RefusedClosed),
             Outcome::Refused(Refusal::Terminated) => Some(Counter::RefusedTerminated),
+            Outcome::Refused(Refusal::DelayTooLong) => Some(Counter::RefusedDelay),
             Outcome::Unknown => None,
         };
         if let Some(counter) = counter {

@@ -27,7 +27,7 @@ mod reply;
 mod signal;
 
 pub use handler::{ForwardError, ForwardTo, Handler, HandlerDelivery, Verdict};
-pub use receipt::{Publish, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState};
+pub use receipt::{Publish, PublishTimes, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState};
 pub use reply::{NoReply, ReplyFrom, ReplyTo, reply};
 pub use signal::{CloseReason, ConsumerSignal, ProducerSignal, ProducerState};
 

@@ -627,9 +627,8 @@ fn check_sub(
         acked_messages: sub.acked_messages,
         durable: true,
         seeking: false,
-        jumped_messages: 0,
-        dropped_messages: 0,
-        consumers: Vec::new(),
+        // Nothing jumps, is dropped, delayed or over in this world.
+        ..SubscriptionStats::default()
     };
     let mut told = told.clone();
     let told_consumers = std::mem::take(&mut told.consumers);

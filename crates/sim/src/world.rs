@@ -431,7 +431,7 @@ impl World {
                         Refusal::Closed => !producer.open,
                         Refusal::DiskFull => disk.was_full,
                         Refusal::Poisoned => disk.harmed,
-                        Refusal::Invalid | Refusal::Terminated => false,
+                        Refusal::Invalid | Refusal::Terminated | Refusal::DelayTooLong => false,
                     };
                     hold("receipts", legal, || {
                         format!("{receipts:?} without a reason")

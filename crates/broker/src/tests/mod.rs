@@ -12,6 +12,7 @@ mod ends;
 mod found;
 mod kinds;
 mod positions;
+mod times;
 mod world;
 
 use world::World;

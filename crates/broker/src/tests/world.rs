@@ -225,22 +225,30 @@ impl World {
     }
 
     pub(super) fn publish_keyed(&mut self, key_hash: u32, messages: u32) {
-        {
-            let (sequence, body) = (self.sequence, self.sequence.to_le_bytes());
-            let entry = Publish {
-                body: &body,
-                messages,
-                key_hash,
-                sequence,
-                arrived_ns: 1,
-            };
-            self.send(Event::Publish {
-                producer: self.producer,
-                entry,
-            });
-            self.hashes.push(key_hash);
-            self.sequence += 1;
-        }
+        self.publish_with(|entry| {
+            entry.key_hash = key_hash;
+            entry.messages = messages;
+        });
+    }
+
+    /// An entry of one message, unless `with` says something else.
+    pub(super) fn publish_with(&mut self, with: impl FnOnce(&mut Publish<'_>)) {
+        let (sequence, body) = (self.sequence, self.sequence.to_le_bytes());
+        let mut entry = Publish {
+            body: &body,
+            messages: 1,
+            sequence,
+            arrived_ns: 1,
+            ..Publish::default()
+        };
+        with(&mut entry);
+        let key_hash = entry.key_hash;
+        self.send(Event::Publish {
+            producer: self.producer,
+            entry,
+        });
+        self.hashes.push(key_hash);
+        self.sequence += 1;
     }
 
     pub(super) fn try_attach(
@@ -364,12 +372,26 @@ impl World {
             .next_deadline()
             .filter(|&due_ns| due_ns <= until)
         {
-            self.now.mono_ns = self.now.mono_ns.max(due_ns - 1);
+            self.move_clocks(due_ns.saturating_sub(1));
             self.settle();
         }
-        self.now.mono_ns = self.now.mono_ns.max(until);
+        self.move_clocks(until);
         self.settle();
         self.got.len() - before
+    }
+
+    /// Both clocks go on, at least to there.
+    fn move_clocks(&mut self, mono_ns: u64) {
+        let mono_ns = self.now.mono_ns.max(mono_ns);
+        self.now.wall_ms += mono_ns / 1_000_000 - self.now.mono_ns / 1_000_000;
+        self.now.mono_ns = mono_ns;
+    }
+
+    /// Lets time pass until the wall clock shows so many milliseconds.
+    pub(super) fn pass_until_ms(&mut self, wall_ms: u64) -> usize {
+        let ms = wall_ms - self.now.wall_ms;
+        let into_ms = self.now.mono_ns % 1_000_000;
+        self.pass_ns(ms * 1_000_000 - into_ms.min(ms * 1_000_000))
     }
 
     pub(super) fn policy(&mut self, policy: Policy) -> usize {

@@ -15,3 +15,4 @@ mod messages;
 mod permits;
 mod redelivery;
 mod shutdown;
+mod times;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use pelton_storage::{AckDelta, Log, Position, TopicSlot};
 
 use crate::ack_set::AckSet;
-use crate::broker::{AckFlush, SubIndex};
+use crate::broker::{Flush, SubIndex};
 use crate::selector::Selector;
 use crate::subscription::Subscription;
 use crate::terminate::End;
@@ -223,7 +223,7 @@ impl Broker {
             });
         }
         self.log.commit_soon();
-        self.flushes.push(AckFlush {
+        self.flushes.push(Flush {
             id,
             ticket,
             durability,

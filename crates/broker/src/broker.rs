@@ -6,6 +6,7 @@ use std::sync::Arc;
 use pelton_storage::{Durability, Log, LogEvent, Ticket, TopicSlot};
 
 use crate::alarms::{Sleeper, WallAlarms};
+use crate::dead_letter::DeadLetters;
 use crate::meta::MetaWaits;
 use crate::receipts::ReceiptBook;
 use crate::seek::SeekWait;
@@ -60,10 +61,11 @@ pub struct Broker {
     alarms: BTreeSet<(u64, SubIndex)>,
     /// The same by the wall clock.
     pub(crate) wall_alarms: WallAlarms,
+    pub(crate) dead_letters: DeadLetters,
     pub(crate) receipts: ReceiptBook,
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) meta: MetaWaits,
-    pub(crate) flushes: Vec<AckFlush>,
+    pub(crate) flushes: Vec<Flush>,
     /// In their order.
     pub(crate) seeks: Vec<SeekWait>,
     pub(crate) poisoned: Option<String>,
@@ -74,9 +76,9 @@ pub struct Broker {
     pub(crate) acks_ignored: u64,
 }
 
-/// A request that waits until the acks before it are durable.
+/// A request that waits until what it appended, or the acks before it, are durable.
 #[derive(Debug)]
-pub(crate) struct AckFlush {
+pub(crate) struct Flush {
     pub(crate) id: RequestId,
     pub(crate) ticket: Ticket,
     pub(crate) durability: Durability,
@@ -106,6 +108,7 @@ impl Broker {
             freed: Freed::default(),
             alarms: BTreeSet::new(),
             wall_alarms: WallAlarms::default(),
+            dead_letters: DeadLetters::default(),
             receipts: ReceiptBook::default(),
             effects: VecDeque::new(),
             meta: MetaWaits::default(),
@@ -147,6 +150,7 @@ impl Broker {
                 delay_ns,
             } => self.nack(consumer, position, delay_ns),
             Event::Release { consumer, position } => self.release(consumer, position),
+            Event::Reject { consumer, position } => self.reject(consumer, position),
             Event::NackAll { consumer } => self.nack_all(consumer),
             Event::Granted { consumer } => self.granted(consumer),
             Event::Request { id, request } => self.request(id, request),
@@ -155,6 +159,7 @@ impl Broker {
                 self.drain_log();
             }
             Event::Meta(done) => self.meta_done(done),
+            Event::DeadLettered { token, stored } => self.dead_lettered(token, stored),
             Event::Tick => self.tick(),
         }
         Handled::Taken
@@ -172,7 +177,8 @@ impl Broker {
     pub fn next_deadline(&self) -> Option<u64> {
         let alarm = self.alarms.first().map(|&(at_ns, _)| at_ns);
         let by_wall = self.wall_alarms.next_ns(self.now);
-        [self.log.next_deadline(), alarm, by_wall]
+        let retry = self.dead_letters.next_due_ns();
+        [self.log.next_deadline(), alarm, by_wall, retry]
             .into_iter()
             .flatten()
             .min()
@@ -222,6 +228,9 @@ impl Broker {
             if let Some(index) = self.run_queue.pop_front() {
                 self.dispatch(index);
             }
+        }
+        if !self.dead_letters.is_empty() {
+            self.send_letters();
         }
         self.record_acks();
         self.trim();
@@ -347,6 +356,7 @@ impl Broker {
             } => self.last_position(topic, &subscription).map(Some),
             Request::Terminate { topic } => self.terminate(id, topic),
             Request::SetPolicy { topic, policy } => self.set_policy(id, topic, *policy),
+            Request::DeadLetter(letter) => self.take_letter(id, *letter),
             Request::Stats => Ok(Some(Reply::Stats(Box::new(self.stats())))),
         };
         let reply = match answered {

@@ -324,7 +324,7 @@ impl Subscription {
             && self.count_of(ordinal) == run.redeliveries
     }
 
-    fn count_of(&self, ordinal: u64) -> u32 {
+    pub(crate) fn count_of(&self, ordinal: u64) -> u32 {
         if self.redeliveries.is_empty() {
             return 0;
         }

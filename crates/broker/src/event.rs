@@ -8,8 +8,8 @@ use std::sync::Arc;
 use pelton_flow::{Account, Granter};
 use pelton_storage::{Block, DiskDone, DiskOp, Durability, Position};
 
-use crate::Policy;
 use crate::keys::{AssignError, KeyRange};
+use crate::{Letter, Policy};
 
 /// The time of one turn: one clock read, handed to everything the turn does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -179,6 +179,14 @@ pub enum Event<'a> {
         /// The entry.
         position: Position,
     },
+    /// The entry is dead at once: it goes to the dead-letter topic of the topic's policy or, if that
+    /// has none, is acked and counted (rule D117).
+    Reject {
+        /// Who holds it.
+        consumer: ConsumerId,
+        /// The entry.
+        position: Position,
+    },
     /// Deliver again everything that the consumer holds; counts rise (rule D108).
     NackAll {
         /// Who.
@@ -193,6 +201,13 @@ pub enum Event<'a> {
     Disk(DiskDone),
     /// The shell carried out a [`MetaOp`].
     Meta(MetaDone),
+    /// The shard that owns a dead-letter topic has answered [`Request::DeadLetter`].
+    DeadLettered {
+        /// Of the [`Effect::DeadLetter`].
+        token: u64,
+        /// It was [`Reply::Done`]: the copy is durable.
+        stored: bool,
+    },
     /// End of a turn: due deadlines, one dispatch pass per dispatcher, commit, trim.
     Tick,
 }
@@ -309,6 +324,9 @@ pub enum Request {
         /// All of it.
         policy: Box<Policy>,
     },
+    /// Appends a dead letter to a topic of this shard, made if it does not exist; answered when that
+    /// is as durable as the topic.
+    DeadLetter(Box<Letter>),
     /// Counts of every topic and subscription.
     Stats,
 }
@@ -535,6 +553,14 @@ pub enum Effect {
     Disk(DiskOp),
     /// Carry this out, after all earlier ones, and answer with [`Event::Meta`].
     Meta(MetaOp),
+    /// Ask the shard that owns the letter's topic for [`Request::DeadLetter`], and answer with
+    /// [`Event::DeadLettered`]. An answer that never comes leaves the entry unacked.
+    DeadLetter {
+        /// Comes back in the answer.
+        token: u64,
+        /// What to append.
+        letter: Box<Letter>,
+    },
     /// Failover: this consumer is the active one from now on, or is not (rule D75).
     Active {
         /// Whom to tell.
@@ -689,6 +715,12 @@ pub struct SubscriptionStats {
     pub expired_messages: u64,
     /// Messages whose deadline passed before they were handed over, and that were dropped.
     pub deadline_dropped_messages: u64,
+    /// Messages of which a copy is in the dead-letter topic.
+    pub dead_lettered_messages: u64,
+    /// Entries whose copy is on its way there.
+    pub dead_lettering_entries: u64,
+    /// Messages that were rejected and, for want of a dead-letter topic, dropped.
+    pub rejected_messages: u64,
     /// One per consumer.
     pub consumers: Vec<ConsumerStats>,
 }

@@ -9,11 +9,12 @@ use std::ops::Range;
 
 use pelton_storage::{Durability, Hints};
 
-use crate::Broker;
 use crate::alarms::Sleeper;
 use crate::broker::SubIndex;
+use crate::dead_letter::Reason;
 use crate::times::{Fate, Over, Times, TopicTimes};
 use crate::window::State;
+use crate::{Broker, DeadlineAction};
 
 /// From one sweep of a topic to the next.
 const SWEEP_MS: u64 = 1_000;
@@ -27,6 +28,8 @@ const DEADLINES_SPARE: u64 = 1_024;
 pub(crate) struct Gone {
     pub(crate) expired: u64,
     pub(crate) late: u64,
+    pub(crate) dead_lettered: u64,
+    pub(crate) rejected: u64,
 }
 
 impl Broker {
@@ -160,7 +163,7 @@ impl Broker {
         };
         let end = floor + (floor..most).take_while(expired).count() as u64;
         if end > floor {
-            self.remove(index, floor..end, Over::Expired);
+            self.remove(index, floor..end, |gone| &mut gone.expired);
         }
         end == floor + SWEEP_ENTRIES_MAX
     }
@@ -204,20 +207,31 @@ impl Broker {
 
     /// An entry that nobody holds is over.
     pub(crate) fn end_of_time(&mut self, index: SubIndex, ordinal: u64, over: Over) {
-        self.remove(index, ordinal..ordinal + 1, over);
+        let dies = self.topic_at(self.sub(index).topic).policy.deadline_action;
+        match (over, dies) {
+            (Over::Late, DeadlineAction::DeadLetter) => self.bury(index, ordinal, Reason::Deadline),
+            (Over::Late, DeadlineAction::Drop) => {
+                self.remove(index, ordinal..ordinal + 1, |gone| &mut gone.late);
+            }
+            (Over::Expired, _) => {
+                self.remove(index, ordinal..ordinal + 1, |gone| &mut gone.expired);
+            }
+        }
     }
 
     /// The engine itself is done with entries; they do not count as acked.
-    pub(crate) fn remove(&mut self, index: SubIndex, ordinals: Range<u64>, over: Over) {
+    pub(crate) fn remove(
+        &mut self,
+        index: SubIndex,
+        ordinals: Range<u64>,
+        cause: impl FnOnce(&mut Gone) -> &mut u64,
+    ) {
         let before = self.sub(index).acked_messages;
         self.ack_ordinals(index, ordinals);
         let sub = self.sub_mut(index);
         let messages = std::mem::replace(&mut sub.acked_messages, before) - before;
         sub.skipped_messages += messages.cast_signed();
-        match over {
-            Over::Expired => sub.gone.expired += messages,
-            Over::Late => sub.gone.late += messages,
-        }
+        *cause(&mut sub.gone) += messages;
         self.want(index);
     }
 

@@ -32,6 +32,11 @@ pub struct Policy {
     /// Messages that nobody was given so long after they were published are given to nobody; 0: no
     /// such deadline. The earlier one counts if they have one of their own (rule D130).
     pub max_delivery_lag_millis: u64,
+    /// What becomes of messages whose deadline has passed.
+    pub deadline_action: DeadlineAction,
+    /// Where messages go that cannot be handled; none: nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<DeadLetter>,
     /// KeyShared: whether keys are shared out by consistent hashing, else by halving ranges.
     pub subscription_key_shared_use_consistent_hashing: bool,
     /// Points of each consumer on the hash ring.
@@ -58,6 +63,46 @@ pub struct Backoff {
     pub max_ms: u64,
 }
 
+/// What becomes of an entry that nobody was given before its deadline (rule D131).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DeadlineAction {
+    /// It is acked and counted.
+    #[default]
+    Drop,
+    /// It goes to the dead-letter topic, if the policy has one.
+    DeadLetter,
+}
+
+/// When an entry is dead, and where its copy goes (rules D116 to D118). The counts decide for Shared
+/// and KeyShared subscriptions; a rejected entry is dead on any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct DeadLetter {
+    /// Dead when redelivery is asked for and its count is this already; 0: never.
+    pub max_redeliver_count: u32,
+    /// Dead when it comes back for any reason after so many hand-overs: what kills its consumers
+    /// ends too. Counted while this is not 0; 0: never.
+    pub max_deliveries: u32,
+    /// Name of the topic, which gets the durability of the entry's own; none:
+    /// `<topic without -partition-N>-<subscription>-DLQ`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    /// Made with the topic, at its first entry, so that nothing is lost before somebody reads it.
+    pub initial_subscription: String,
+}
+
+impl Default for DeadLetter {
+    fn default() -> Self {
+        Self {
+            max_redeliver_count: 0,
+            max_deliveries: 0,
+            topic: None,
+            initial_subscription: "dlq".to_owned(),
+        }
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -72,6 +117,8 @@ impl Default for Policy {
             delayed_delivery_max_entries_per_subscription: 4_000_000,
             message_ttl_seconds: 0,
             max_delivery_lag_millis: 0,
+            deadline_action: DeadlineAction::Drop,
+            dead_letter: None,
             subscription_key_shared_use_consistent_hashing: true,
             subscription_key_shared_consistent_hashing_replica_points: 100,
             key_shared_look_ahead_msg_in_replay_threshold_per_consumer: 4_000,

@@ -195,6 +195,7 @@ impl Broker {
         }
         sub.window = Window::new(ordinal);
         sub.read = ordinal;
+        self.dead_letters.forget(index);
         sub.redeliveries.clear();
         sub.new_acks.clear();
         sub.new_partial.clear();

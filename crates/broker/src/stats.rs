@@ -51,6 +51,9 @@ impl Broker {
             dropped_messages: sub.dropped_messages,
             expired_messages: sub.gone.expired,
             deadline_dropped_messages: sub.gone.late,
+            dead_lettered_messages: sub.gone.dead_lettered,
+            dead_lettering_entries: self.dead_letters.count_of(index),
+            rejected_messages: sub.gone.rejected,
             consumers: sub
                 .consumers
                 .iter()

@@ -342,7 +342,7 @@ impl Broker {
         Ok(None)
     }
 
-    fn create_subscription(
+    pub(crate) fn create_subscription(
         &mut self,
         topic: TopicId,
         name: &str,
@@ -545,6 +545,7 @@ impl Broker {
             return;
         };
         self.disarm(index, sub.armed_ns);
+        self.dead_letters.forget(index);
         let mut armed_later_ms = sub.armed_later_ms;
         let who = Sleeper::Sub(index);
         self.wall_alarms.set(who, &mut armed_later_ms, u64::MAX);

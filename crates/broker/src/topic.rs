@@ -101,7 +101,7 @@ impl Broker {
 
     fn restore_topic(&mut self, record: &TopicRecord, cursors: &[CursorState]) {
         let durability = record.durable().expect("decode checked it");
-        let index = self.insert_topic(record.name.clone(), TopicKey(record.key), durability);
+        let index = self.insert_topic(record.name.clone(), record.key, durability);
         let slot = self.topic_at(index).slot;
         let first = self.log.first(slot);
         let messages = self.log.backlog_messages(slot, first);
@@ -160,7 +160,7 @@ impl Broker {
             return Ok(self.answer_after_meta(id, name, Reply::Topic(TopicId(index))));
         }
         let key = self.new_key();
-        let index = self.insert_topic(name.clone(), TopicKey(key), durability);
+        let index = self.insert_topic(name.clone(), key, durability);
         let reply = Reply::Topic(TopicId(index));
         if !durability.is_stored() {
             return Ok(Some(reply));
@@ -210,6 +210,13 @@ impl Broker {
         policy: Policy,
     ) -> Result<Option<Reply>, RequestError> {
         let before = Arc::clone(&self.find_topic(topic)?.policy);
+        if let Some(dead_letter) = &policy.dead_letter {
+            check_name("subscription", &dead_letter.initial_subscription)?;
+            dead_letter
+                .topic
+                .as_deref()
+                .map_or(Ok(()), |name| check_name("topic", name))?;
+        }
         let durability = self.topic_at(topic.0).durability;
         self.use_policy(topic, Arc::new(policy));
         if !durability.is_stored() {
@@ -338,6 +345,20 @@ impl Broker {
         Handled::Taken
     }
 
+    /// An entry was appended that no producer waits for.
+    pub(crate) fn note_append(&mut self, index: u32, ordinal: u64, entry: &NewEntry<'_>) {
+        let topic = self.topic_mut(index);
+        topic.messages += u64::from(entry.messages);
+        let has_times = topic.times.is_some();
+        if !topic.woken && !topic.durability.is_stored() {
+            topic.woken = true;
+            self.woken.push(index);
+        }
+        if has_times {
+            self.note_times(index, ordinal, &entry.hints());
+        }
+    }
+
     fn refuse(&mut self, producer: ProducerId, sequence: u64, why: Refusal) -> Handled {
         let outcome = Outcome::Refused(why);
         let receipts = Receipts {
@@ -391,6 +412,13 @@ impl Broker {
         };
         if let (Ok(()), Undo::Terminate(topic)) = (&done.result, &wait.undo) {
             self.terminated(*topic);
+        }
+        if let (Ok(()), Some((topic, letter))) = (&done.result, &wait.letter) {
+            let answered = self.append_letter(wait.id, *topic, letter);
+            if let Some(reply) = answered.transpose() {
+                self.effects.push_back(Effect::Reply { id: wait.id, reply });
+            }
+            return;
         }
         let reply = match done.result {
             Ok(()) => match wait.reply {
@@ -488,7 +516,7 @@ impl Broker {
         self.write_meta(id, record.name, writes, reply, undo);
     }
 
-    fn write_meta(
+    pub(crate) fn write_meta(
         &mut self,
         id: RequestId,
         name: String,
@@ -502,6 +530,7 @@ impl Broker {
             name,
             reply,
             undo,
+            letter: None,
         };
         self.effects
             .push_back(Effect::Meta(self.meta.begin(writes, wait)));
@@ -521,7 +550,8 @@ impl Broker {
         None
     }
 
-    fn insert_topic(&mut self, name: String, key: TopicKey, durability: Durability) -> u32 {
+    pub(crate) fn insert_topic(&mut self, name: String, key: u64, durability: Durability) -> u32 {
+        let key = TopicKey(key);
         let slot = self.log.open_topic(key, durability);
         let index = u32::try_from(self.topics.len()).expect("fewer than 2^32 topics");
         let name: Box<str> = name.into();

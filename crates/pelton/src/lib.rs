@@ -146,8 +146,9 @@ pub use topic::{Topic, TopicBuilder};
 pub use pelton_shard::broker::keys::KeyRange;
 pub use pelton_shard::broker::storage::{Durability, Position};
 pub use pelton_shard::broker::{
-    Backoff, BrokerStats, ConsumerStats, InitialPosition, MESSAGES_PER_ENTRY_MAX, Policy, SeekTo,
-    SubscriptionKind, SubscriptionStats, TopicStats,
+    Backoff, BrokerStats, ConsumerStats, DeadLetter, DeadlineAction, InitialPosition,
+    MESSAGES_PER_ENTRY_MAX, Policy, Properties, SeekTo, SubscriptionKind, SubscriptionStats,
+    TopicStats,
 };
 pub use pelton_shard::metrics::{self, ShardMetrics};
 pub use pelton_shard::port::{CloseReason, ShardStats, Verdict};

@@ -56,6 +56,7 @@ struct HandlerPort {
 pub(crate) struct Handled {
     pub(crate) acked: Vec<Position>,
     pub(crate) nacked: Vec<Position>,
+    pub(crate) rejected: Vec<Position>,
     /// Its grant woke a dispatcher.
     pub(crate) granted: bool,
     /// It panicked: detach it.
@@ -67,10 +68,11 @@ impl Handled {
         let Handled {
             acked,
             nacked,
+            rejected,
             granted,
             panicked,
         } = self;
-        acked.is_empty() && nacked.is_empty() && !granted && !panicked
+        acked.is_empty() && nacked.is_empty() && rejected.is_empty() && !granted && !panicked
     }
 }
 
@@ -326,6 +328,10 @@ impl HandlerPort {
                 Ok(Verdict::Nack) => {
                     outbox.drop_current();
                     handled.nacked.push(position);
+                }
+                Ok(Verdict::Reject) => {
+                    outbox.drop_current();
+                    handled.rejected.push(position);
                 }
                 Err(_) => {
                     outbox.drop_current();

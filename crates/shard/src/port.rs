@@ -173,6 +173,13 @@ pub enum Data {
         /// What.
         position: Position,
     },
+    /// This entry cannot be handled: it goes to the dead-letter topic, if there is one.
+    Reject {
+        /// Who.
+        consumer: ConsumerId,
+        /// What.
+        position: Position,
+    },
     /// Deliver again all that the consumer holds.
     NackAll {
         /// Who.

@@ -295,6 +295,7 @@ impl Core {
                 Effect::LogState(LogState::Poisoned(_)) => out.push(Out::Poisoned),
                 Effect::LogState(LogState::Open | LogState::DiskFull) => {}
                 other @ (Effect::Active { .. }
+                | Effect::DeadLetter { .. }
                 | Effect::Reset { .. }
                 | Effect::EndOfTopic { .. }
                 | Effect::Terminated { .. }) => unreachable!("nobody asked for {other:?}"),

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use crate::{ConsumerId, Event, Outcome, Request, RequestError, SubscriptionKind};
 
+mod dead_letters;
 mod disk;
 mod ends;
 mod found;

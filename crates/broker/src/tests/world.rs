@@ -7,10 +7,25 @@ use pelton_storage::{Durability, Log, Options as LogOptions, Position};
 
 use super::disk::FakeDisk;
 use crate::{
-    Broker, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, Now, Options, Policy,
-    ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId, Subscribe,
+    Broker, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, Letter, Now, Options,
+    Policy, ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId, Subscribe,
     SubscriptionKind, SubscriptionStats, TopicId,
 };
+
+/// What becomes of dead letters on their way to their topic, which is in the same core here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mail {
+    Works,
+    /// They stay on their way.
+    Holds,
+    /// They arrive, and nobody says so.
+    Unanswered,
+    /// They come back.
+    Fails,
+}
+
+/// Requests for letters have their token on top of this as their id.
+const LETTER: u64 = 1 << 32;
 
 /// How a consumer attaches.
 #[derive(Clone, Debug)]
@@ -60,6 +75,10 @@ pub(super) struct World {
     pub(super) resets: Vec<(ConsumerId, ConsumerId)>,
     /// Attachments that were told the end of the topic.
     pub(super) ended: Vec<ConsumerId>,
+    pub(super) mail: Mail,
+    pub(super) letters: Vec<(u64, Box<Letter>)>,
+    /// Properties and bodies of deliveries that have properties, in order.
+    pub(super) read: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl World {
@@ -116,6 +135,9 @@ impl World {
             replies: Vec::new(),
             resets: Vec::new(),
             ended: Vec::new(),
+            mail: Mail::Works,
+            letters: Vec::new(),
+            read: Vec::new(),
         };
         let name = "t".to_owned();
         let open = Request::OpenTopic { name, durability };
@@ -167,11 +189,34 @@ impl World {
             while let Some(effect) = self.broker.poll_effect() {
                 self.carry_out(effect);
             }
+            if self.carry_mail() {
+                continue;
+            }
             let Some(done) = self.disk.next_done() else {
                 return;
             };
             self.send(done);
         }
+    }
+
+    /// Hands on the letters that are on their way; true if there were some.
+    fn carry_mail(&mut self) -> bool {
+        if self.mail == Mail::Holds {
+            return false;
+        }
+        let letters = std::mem::take(&mut self.letters);
+        let any = !letters.is_empty();
+        for (token, letter) in letters {
+            if self.mail == Mail::Fails {
+                let stored = false;
+                self.send(Event::DeadLettered { token, stored });
+                continue;
+            }
+            let request = Request::DeadLetter(letter);
+            let id = RequestId(LETTER + token);
+            self.send(Event::Request { id, request });
+        }
+        any
     }
 
     fn carry_out(&mut self, effect: Effect) {
@@ -181,6 +226,11 @@ impl World {
                     let meta = run.block.meta(slot);
                     self.got
                         .push((consumer, meta.position, meta.messages, run.redeliveries));
+                    let properties = run.block.properties(slot);
+                    if !properties.is_empty() {
+                        let body = run.block.body(slot).to_vec();
+                        self.read.push((properties.to_vec(), body));
+                    }
                     if let Some(still) = &run.still {
                         self.parts.push((meta.position, still.to_vec()));
                     }
@@ -188,7 +238,16 @@ impl World {
             }
             Effect::Active { consumer, active } => self.told.push((consumer, active)),
             Effect::Receipts(receipts) => self.receipts.push(receipts),
+            Effect::Reply { id, reply } if id.0 >= LETTER => {
+                if self.mail == Mail::Works {
+                    self.send(Event::DeadLettered {
+                        token: id.0 - LETTER,
+                        stored: reply.is_ok(),
+                    });
+                }
+            }
             Effect::Reply { reply, .. } => self.replies.push(reply),
+            Effect::DeadLetter { token, letter } => self.letters.push((token, letter)),
             Effect::Reset {
                 consumer,
                 becomes,

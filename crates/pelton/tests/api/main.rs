@@ -7,6 +7,7 @@
 mod common;
 
 mod asynchronous;
+mod dead_letters;
 mod driven;
 mod durable;
 mod errors;

@@ -108,7 +108,7 @@ impl World {
             };
             let event = Event::Publish {
                 producer: self.producer,
-                entry,
+                entry: &entry,
             };
             assert_eq!(self.broker.handle(event, self.now), Handled::Taken);
             self.next_sequence += 1;

@@ -28,6 +28,11 @@ pub(crate) struct WallAlarms {
 }
 
 impl WallAlarms {
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
     /// Wakes `who` at `at_ms` instead of at `armed_ms`; `u64::MAX` is never.
     pub(crate) fn set(&mut self, who: Sleeper, armed_ms: &mut u64, at_ms: u64) {
         if *armed_ms == at_ms {

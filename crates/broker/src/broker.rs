@@ -127,7 +127,7 @@ impl Broker {
     pub fn handle(&mut self, event: Event<'_>, now: Now) -> Handled {
         self.now = now;
         match event {
-            Event::Publish { producer, entry } => return self.publish(producer, &entry),
+            Event::Publish { producer, entry } => return self.publish(producer, entry),
             Event::Ack { consumer, position } => self.ack(consumer, position),
             Event::AckRun {
                 consumer,
@@ -404,6 +404,13 @@ impl Broker {
             self.sub_mut(index).armed_ns = u64::MAX;
             self.on_alarm(index);
         }
+        if !self.wall_alarms.is_empty() {
+            self.ring_wall_alarms();
+        }
+    }
+
+    #[cold]
+    fn ring_wall_alarms(&mut self) {
         while let Some(who) = self.wall_alarms.pop_due(self.now.wall_ms) {
             match who {
                 Sleeper::Sub(index) => {

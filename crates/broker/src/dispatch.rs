@@ -60,58 +60,60 @@ pub(crate) enum Offered {
     NoBuffer,
 }
 
+/// How far a pass came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// As far as it could; the topic has no times.
+    Plain,
+    /// The same, and entries may have been put aside until their time.
+    Timed,
+    /// Up to this entry, which is over; it goes on once that is taken away.
+    Over(u64, Over),
+}
+
 impl Broker {
     pub(crate) fn pass(&mut self, index: SubIndex) {
         let Some(sub) = self.subs[index.0 as usize].as_mut() else {
             return;
         };
         sub.wanted = false;
+        if let Selector::Failover(_) = sub.selector {
+            self.take_over(index);
+        }
         let mut pass = Pass::new();
-        let over = match sub.selector {
-            Selector::KeyShared(_) => self.pass_by_key(index, &mut pass),
-            Selector::Failover(_) => {
-                self.take_over(index);
-                self.pass_in_turn(index, &mut pass)
-            }
-            Selector::Exclusive(_) | Selector::Shared(_) => self.pass_in_turn(index, &mut pass),
-        };
-        if self.topic_at(self.sub(index).topic).times.is_some() {
-            self.go_past(index, &mut pass, over);
-        }
-    }
-
-    /// The pass has met an entry that is over, and goes on behind it, to the next one and so on.
-    #[cold]
-    fn go_past(&mut self, index: SubIndex, pass: &mut Pass, mut over: Option<(u64, Over)>) {
-        while let Some((ordinal, why)) = over {
-            self.end_of_time(index, ordinal, why);
-            over = match self.sub(index).selector {
-                Selector::KeyShared(_) => self.pass_by_key(index, pass),
-                _ => self.pass_in_turn(index, pass),
+        loop {
+            let passed = match self.sub(index).selector {
+                Selector::KeyShared(_) => self.pass_by_key(index, &mut pass),
+                _ => self.pass_in_turn(index, &mut pass),
             };
+            match passed {
+                Passed::Plain => return,
+                Passed::Timed => return self.arm_later(index),
+                Passed::Over(ordinal, over) => self.end_of_time(index, ordinal, over),
+            }
         }
-        self.arm_later(index);
     }
 
-    /// Hands over to whoever's turn it is. Ends early at an entry that is over: which, and why.
-    fn pass_in_turn(&mut self, index: SubIndex, pass: &mut Pass) -> Option<(u64, Over)> {
+    /// Hands over to whoever's turn it is.
+    fn pass_in_turn(&mut self, index: SubIndex, pass: &mut Pass) -> Passed {
         let sub = self.subs[index.0 as usize].as_mut().expect("it is there");
         let topic = self.topics[sub.topic as usize]
             .as_ref()
             .expect("it has a topic");
         let entries_per_turn = topic.entries_per_turn();
         let times = topic.times_for(sub.kind, self.now);
+        let passed = Passed::all(times.as_ref());
         while let Some(candidate) = sub.next_candidate(self.log.ready_end(sub.slot)) {
             if let Some(times) = &times {
                 if pass.has_looked() {
                     self.want(index);
-                    return None;
+                    return passed;
                 }
                 match times.screen(&self.log, sub, candidate) {
                     Screened::Go => {}
                     Screened::PutAside => continue,
                     Screened::Full => break,
-                    Screened::Over(why) => return Some((candidate.ordinal, why)),
+                    Screened::Over(over) => return Passed::Over(candidate.ordinal, over),
                 }
             }
             let Some((port, turn_left)) = sub.selector.pick(&mut self.consumers, entries_per_turn)
@@ -121,7 +123,7 @@ impl Broker {
             if pass.is_over() {
                 sub.selector.end_of_pass();
                 self.want(index);
-                return None;
+                return passed;
             }
             let consumer = self.consumers[port as usize].as_mut().expect("picked");
             let offered = pass.offer(
@@ -129,7 +131,7 @@ impl Broker {
                 &mut self.effects,
                 (sub, candidate),
                 (port, consumer),
-                (turn_left, times),
+                (turn_left, times.as_ref()),
             );
             match offered {
                 Offered::Gone(entries) => sub.selector.took(port, entries),
@@ -142,7 +144,17 @@ impl Broker {
             }
         }
         sub.selector.end_of_pass();
-        None
+        passed
+    }
+}
+
+impl Passed {
+    pub(crate) fn all(times: Option<&Times<'_>>) -> Self {
+        if times.is_some() {
+            Passed::Timed
+        } else {
+            Passed::Plain
+        }
     }
 }
 
@@ -173,7 +185,7 @@ impl Pass {
         effects: &mut VecDeque<Effect>,
         (sub, candidate): (&mut Subscription, Candidate),
         (port, consumer): (u32, &mut Consumer),
-        (entries_max, times): (u64, Option<Times<'_>>),
+        (entries_max, times): (u64, Option<&Times<'_>>),
     ) -> Offered {
         let permits = consumer.account.available();
         let mut wished = (candidate.end - candidate.ordinal)

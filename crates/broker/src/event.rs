@@ -125,7 +125,7 @@ pub enum Event<'a> {
         /// The attachment that publishes.
         producer: ProducerId,
         /// The entry.
-        entry: Publish<'a>,
+        entry: &'a Publish<'a>,
     },
     /// The consumer is done with this entry.
     Ack {

@@ -7,12 +7,13 @@
 
 use std::ops::Range;
 
-use pelton_storage::{Durability, Hints};
+use pelton_storage::{Durability, Hints, Log};
 
-use crate::alarms::Sleeper;
+use crate::alarms::{Sleeper, WallAlarms};
 use crate::broker::SubIndex;
 use crate::dead_letter::Reason;
 use crate::times::{Fate, Over, Times, TopicTimes};
+use crate::topic::Topic;
 use crate::window::State;
 use crate::{Broker, DeadlineAction};
 
@@ -32,29 +33,44 @@ pub(crate) struct Gone {
     pub(crate) rejected: u64,
 }
 
-impl Broker {
-    /// An entry with times was appended, or one to a topic whose policy gives it some.
+impl Topic {
+    /// Takes note of when an entry can be over.
     #[cold]
-    pub(crate) fn note_times(&mut self, topic: u32, ordinal: u64, hints: &Hints) {
-        let state = self.topics[topic as usize].as_mut().expect("published to");
-        if state.durability == Durability::NonPersistent {
+    pub(crate) fn note_times(
+        &mut self,
+        index: u32,
+        ordinal: u64,
+        hints: &Hints,
+        (log, alarms): (&Log, &mut WallAlarms),
+    ) {
+        if self.durability == Durability::NonPersistent {
             return;
         }
-        let times = state.times.get_or_insert_default();
+        let times = self.times.get_or_insert_default();
         if hints.deadline_ms != 0 {
             times.deadlines.arm(hints.deadline_ms, ordinal);
-            let (first, end) = (self.log.first(state.slot), self.log.end(state.slot));
+            let (first, end) = (log.first(self.slot), log.end(self.slot));
             if times.deadlines.len() > 2 * (end - first) + DEADLINES_SPARE {
                 times.deadlines.forget_below(first);
             }
         }
-        let policy = &state.policy;
-        let over_at_ms = policy.expires_at_ms(hints).min(policy.late_at_ms(hints));
+        let over_at_ms = self.policy.expires_at_ms(hints);
+        let over_at_ms = over_at_ms.min(self.policy.late_at_ms(hints));
         if over_at_ms < times.armed_ms {
-            self.arm_sweep(topic, over_at_ms);
+            times.arm_sweep(index, over_at_ms, alarms);
         }
     }
+}
 
+impl TopicTimes {
+    /// Has the topic of that index swept at `at_ms`, or as soon as it may be.
+    fn arm_sweep(&mut self, index: u32, at_ms: u64, alarms: &mut WallAlarms) {
+        let at_ms = at_ms.max(self.rests_until_ms);
+        alarms.set(Sleeper::Topic(index), &mut self.armed_ms, at_ms);
+    }
+}
+
+impl Broker {
     /// Looks again at everything a topic has: after a restart, a seek, or a change of its policy.
     pub(crate) fn list_times(&mut self, topic: u32) {
         let Some(state) = self.topics[topic as usize].as_mut() else {
@@ -83,14 +99,8 @@ impl Broker {
 
     fn arm_sweep(&mut self, topic: u32, at_ms: u64) {
         let state = self.topics[topic as usize].as_mut().expect("in use");
-        if let Some(TopicTimes {
-            armed_ms,
-            rests_until_ms,
-            ..
-        }) = state.times.as_deref_mut()
-        {
-            let at_ms = at_ms.max(*rests_until_ms);
-            self.wall_alarms.set(Sleeper::Topic(topic), armed_ms, at_ms);
+        if let Some(times) = state.times.as_deref_mut() {
+            times.arm_sweep(topic, at_ms, &mut self.wall_alarms);
         }
     }
 

@@ -4,11 +4,11 @@ use pelton_storage::{Log, TopicSlot};
 
 use crate::Broker;
 use crate::broker::SubIndex;
-use crate::dispatch::{Candidate, Offered, Pass};
+use crate::dispatch::{Candidate, Offered, Pass, Passed};
 use crate::keys::{KeyOrder, look_ahead_limit};
 use crate::selector::Selector;
 use crate::subscription::{Consumer, Subscription};
-use crate::times::{Over, Screened};
+use crate::times::Screened;
 use crate::window::State;
 
 /// The 16-bit hash by which an entry's key has its place. Entries without a key are each a key of
@@ -27,8 +27,7 @@ fn fold(hash: u64) -> u16 {
 
 impl Broker {
     /// What waits and may go, lowest first; then unread entries, as far as looking ahead is allowed.
-    /// Ends early at an entry that is over: which, and why.
-    pub(crate) fn pass_by_key(&mut self, index: SubIndex, pass: &mut Pass) -> Option<(u64, Over)> {
+    pub(crate) fn pass_by_key(&mut self, index: SubIndex, pass: &mut Pass) -> Passed {
         let sub = self.subs[index.0 as usize]
             .as_mut()
             .expect("the pass found it");
@@ -44,26 +43,27 @@ impl Broker {
         );
         let ready_end = self.log.ready_end(sub.slot);
         let times = topic.times_for(sub.kind, self.now);
+        let passed = Passed::all(times.as_ref());
         while let Some(next) = sub.next_of_keys(ready_end, look_ahead) {
             if pass.is_over() {
                 self.want(index);
-                return None;
+                return passed;
             }
             if let Some(times) = &times {
                 if pass.has_looked() {
                     self.want(index);
-                    return None;
+                    return passed;
                 }
                 match times.screen(&self.log, sub, next) {
                     Screened::Go => {}
                     Screened::PutAside => continue,
-                    Screened::Full => return None,
-                    Screened::Over(why) => return Some((next.ordinal, why)),
+                    Screened::Full => return passed,
+                    Screened::Over(over) => return Passed::Over(next.ordinal, over),
                 }
             }
             let hash = hash_of(&self.log, sub.slot, next.ordinal);
             let Selector::KeyShared(order) = &mut sub.selector else {
-                return None;
+                return passed;
             };
             let Some(port) = owner_now(order, next, hash, &mut self.consumers) else {
                 if next.state == State::Unread {
@@ -71,7 +71,7 @@ impl Broker {
                     sub.owe(&self.log, next.ordinal);
                     if pass.has_looked() {
                         self.want(index);
-                        return None;
+                        return passed;
                     }
                 }
                 continue;
@@ -99,14 +99,14 @@ impl Broker {
                         order.remove(next.ordinal, hash);
                     }
                 }
-                Offered::Awaited => return None,
+                Offered::Awaited => return passed,
                 Offered::NoBuffer => {
                     self.starved.push(index);
-                    return None;
+                    return passed;
                 }
             }
         }
-        None
+        passed
     }
 }
 

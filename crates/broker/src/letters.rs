@@ -83,7 +83,7 @@ impl Broker {
             properties: &letter.properties,
             ..NewEntry::default()
         };
-        let appended = match self.log.append(slot, &entry, self.now.mono_ns) {
+        let appended = match self.log.append_apart(slot, &entry, self.now.mono_ns) {
             Ok(appended) => appended,
             Err(Refused::Poisoned) => {
                 let error = self.poisoned.clone().unwrap_or_default();

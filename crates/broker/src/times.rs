@@ -99,10 +99,9 @@ impl Policy {
     }
 
     /// Whether a publish is refused for its time to deliver at (rule D123).
-    #[inline]
     pub(crate) fn delays_too_long(&self, deliver_at_ms: u64, now: Now) -> bool {
         let max_ms = self.delayed_delivery_max_delay_in_millis;
-        deliver_at_ms != 0 && max_ms != 0 && deliver_at_ms.saturating_sub(now.wall_ms) > max_ms
+        max_ms != 0 && deliver_at_ms.saturating_sub(now.wall_ms) > max_ms
     }
 
     /// When an entry's time to live is over, Unix milliseconds.

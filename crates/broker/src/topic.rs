@@ -299,7 +299,7 @@ impl Broker {
             arrived_ns: entry.arrived_ns,
             deliver_at_ms: entry.deliver_at_ms,
             deadline_ms: entry.deadline_ms,
-            ..NewEntry::default()
+            properties: &[],
         };
         let topic = self.topics[index as usize]
             .as_mut()
@@ -307,7 +307,7 @@ impl Broker {
         if topic.end != End::Open {
             return self.refuse(id, entry.sequence, Refusal::Terminated);
         }
-        if topic.policy.delays_too_long(entry.deliver_at_ms, self.now) {
+        if entry.deliver_at_ms != 0 && topic.policy.delays_too_long(entry.deliver_at_ms, self.now) {
             return self.refuse(id, entry.sequence, Refusal::DelayTooLong);
         }
         let appended = match self.log.append(topic.slot, &new, self.now.mono_ns) {
@@ -330,9 +330,9 @@ impl Broker {
             topic.woken = true;
             self.woken.push(index);
         }
-        let (durability, has_times) = (topic.durability, topic.times.is_some());
-        if has_times || entry.deliver_at_ms | entry.deadline_ms != 0 {
-            self.note_times(index, appended.ordinal, &new.hints());
+        if entry.deliver_at_ms | entry.deadline_ms != 0 || topic.times.is_some() {
+            let with = (&self.log, &mut self.wall_alarms);
+            topic.note_times(index, appended.ordinal, &new.hints(), with);
         }
         let append = Append {
             producer: id,
@@ -341,24 +341,30 @@ impl Broker {
             position: appended.position,
             ticket: appended.ticket,
         };
-        self.receipts.owe(durability, append, &mut self.effects);
+        self.receipts
+            .owe(topic.durability, append, &mut self.effects);
         Handled::Taken
     }
 
     /// An entry was appended that no producer waits for.
     pub(crate) fn note_append(&mut self, index: u32, ordinal: u64, entry: &NewEntry<'_>) {
-        let topic = self.topic_mut(index);
+        let topic = self.topics[index as usize].as_mut().expect("appended to");
         topic.messages += u64::from(entry.messages);
-        let has_times = topic.times.is_some();
         if !topic.woken && !topic.durability.is_stored() {
             topic.woken = true;
             self.woken.push(index);
         }
-        if has_times {
-            self.note_times(index, ordinal, &entry.hints());
+        if topic.times.is_some() {
+            topic.note_times(
+                index,
+                ordinal,
+                &entry.hints(),
+                (&self.log, &mut self.wall_alarms),
+            );
         }
     }
 
+    #[cold]
     fn refuse(&mut self, producer: ProducerId, sequence: u64, why: Refusal) -> Handled {
         let outcome = Outcome::Refused(why);
         let receipts = Receipts {

@@ -9,7 +9,7 @@ use crate::message::{Message, Messages};
 use crate::port::{AckPart, AckSet, Block, ConsumerId, Data, EntryMeta, ShardHandle, TopicId};
 use crate::{Position, Properties, SubscriptionKind, acks};
 
-/// What happens to a [`Delivery`] that is dropped without `ack` or `nack`.
+/// What happens to a [`Delivery`] that is dropped without `ack`, `nack` or `reject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDrop {
     /// It is nacked: delivered again, soon. The default.

@@ -166,6 +166,7 @@ impl Shard {
                         deliver_at_ms: times.deliver_at_ms,
                         deadline_ms: times.deadline_ms,
                     };
+                    let entry = &entry;
                     let handled = broker.handle(Event::Publish { producer, entry }, now);
                     if handled == Handled::Held {
                         held += 1;

@@ -191,6 +191,7 @@ impl Core {
 
     /// True if the entry was taken, or refused for good.
     pub(crate) fn publish(&mut self, producer: ProducerId, entry: Publish<'_>, now: Now) -> bool {
+        let entry = &entry;
         let event = Event::Publish { producer, entry };
         self.broker.handle(event, now) == Handled::Taken
     }

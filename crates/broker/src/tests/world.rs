@@ -304,7 +304,7 @@ impl World {
         let key_hash = entry.key_hash;
         self.send(Event::Publish {
             producer: self.producer,
-            entry,
+            entry: &entry,
         });
         self.hashes.push(key_hash);
         self.sequence += 1;

@@ -106,6 +106,7 @@ impl Broker {
         while let Some(candidate) = sub.next_candidate(self.log.ready_end(sub.slot)) {
             if let Some(times) = &times {
                 if pass.has_looked() {
+                    sub.selector.end_of_pass();
                     self.want(index);
                     return passed;
                 }

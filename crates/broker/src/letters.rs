@@ -19,11 +19,12 @@ impl Broker {
         if self.closing() {
             return Err(not_possible(&letter, "is closed: the engine stops"));
         }
+        check_name("topic", &letter.topic)?;
+        check_name("subscription", &letter.initial_subscription)?;
         let known = self.names.get(letter.topic.as_str()).copied();
         let topic = match known {
             Some(index) => TopicId(index),
             None => {
-                check_name("topic", &letter.topic)?;
                 let key = self.new_key();
                 TopicId(self.insert_topic(letter.topic.clone(), key, letter.durability))
             }
@@ -35,7 +36,6 @@ impl Broker {
         let subscription = letter.initial_subscription.clone();
         let is_read = self.find_sub(topic, &subscription)?.is_some();
         if !is_read {
-            check_name("subscription", &subscription)?;
             self.create_subscription(topic, &subscription, InitialPosition::Earliest, true);
         }
         if !durability.is_stored() || (is_read && self.meta.is_empty()) {

@@ -1,6 +1,7 @@
 //! Redelivery and dead letters: counts, copies and their order, what a crash leaves (D107 to D121).
 
 use pelton_storage::{Durability, Position};
+use proptest::prelude::*;
 
 use super::world::{Mail, World};
 use crate::{
@@ -454,4 +455,67 @@ fn a_policy_with_a_name_that_is_none_is_refused() {
     let (topic, policy) = (world.topic, Box::new(bad));
     let refused = world.ask(Request::SetPolicy { topic, policy });
     assert!(matches!(refused, Err(RequestError::InvalidName { .. })));
+}
+
+proptest! {
+    /// Any order of publishes with and without times, acks, nacks, rejects, closes and time: every
+    /// message goes exactly one way, and what is held is what the counts say.
+    #[test]
+    fn every_message_is_acked_late_expired_or_dead_and_nothing_else(
+        shared in any::<bool>(),
+        steps in prop::collection::vec((0u8..8, 0u64..4, 1u32..9), 1..100),
+    ) {
+        let mut world = World::new();
+        world.wish.capped = true;
+        world.wish.kind = match shared {
+            true => SubscriptionKind::Shared,
+            false => SubscriptionKind::KeyShared,
+        };
+        world.policy(Policy {
+            message_ttl_seconds: 9,
+            deadline_action: DeadlineAction::DeadLetter,
+            redelivery_backoff: Backoff { initial_ms: 100, ..Backoff::default() },
+            ..policy(2, 4)
+        });
+        let keeper = world.attach(9); // never asks
+        let (mut c, mut published) = (world.attach(0), 0);
+        for (op, who, n) in steps {
+            let held = world.got.len().checked_sub(1).map(|last| who as usize % (last + 1));
+            match (op, held) {
+                (0 | 1, _) => {
+                    let now_ms = world.now.wall_ms;
+                    world.publish_with(|entry| {
+                        entry.messages = n;
+                        entry.key_hash = n;
+                        entry.deliver_at_ms = if who & 1 == 1 { now_ms + 700 } else { 0 };
+                        entry.deadline_ms = if who & 2 == 2 { now_ms + 1_500 } else { 0 };
+                    });
+                    published += u64::from(n);
+                }
+                (2, _) => { world.flow(c, n); }
+                (3, _) => { world.pass_ns(u64::from(n) * 300_000_000); }
+                (4, Some(at)) => { let got = world.got.remove(at); world.ack(got.0, got.1); }
+                (5, Some(at)) => { let got = world.got.remove(at); world.nack(got.0, got.1); }
+                (6, Some(at)) => { let got = world.got.remove(at); reject(&mut world, got.0, got.1); }
+                (7, _) => { world.close(c); world.got.clear(); c = world.attach(0); }
+                _ => {}
+            }
+            world.settle();
+        }
+        world.close(keeper);
+        world.flow(c, 1_000_000);
+        world.pass_ns(800_000_000);
+        world.ack_all();
+        world.pass_ns(12 * SECOND_NS);
+        let stats = world.stats();
+        let ways = stats.acked_messages
+            + stats.expired_messages
+            + stats.deadline_dropped_messages
+            + stats.rejected_messages
+            + stats.dead_lettered_messages;
+        prop_assert_eq!(ways, published);
+        prop_assert_eq!((stats.backlog_messages, stats.unacked_messages), (0, 0));
+        prop_assert_eq!((stats.delayed_entries, stats.dead_lettering_entries), (0, 0));
+        prop_assert_eq!(world.broker.next_deadline(), None);
+    }
 }

@@ -462,7 +462,7 @@ proptest! {
     /// message goes exactly one way, and what is held is what the counts say.
     #[test]
     fn every_message_is_acked_late_expired_or_dead_and_nothing_else(
-        shared in any::<bool>(),
+        (shared, drops) in any::<(bool, bool)>(),
         steps in prop::collection::vec((0u8..8, 0u64..4, 1u32..9), 1..100),
     ) {
         let mut world = World::new();
@@ -473,7 +473,10 @@ proptest! {
         };
         world.policy(Policy {
             message_ttl_seconds: 9,
-            deadline_action: DeadlineAction::DeadLetter,
+            deadline_action: match drops {
+                true => DeadlineAction::Drop,
+                false => DeadlineAction::DeadLetter,
+            },
             redelivery_backoff: Backoff { initial_ms: 100, ..Backoff::default() },
             ..policy(2, 4)
         });
@@ -488,7 +491,7 @@ proptest! {
                         entry.messages = n;
                         entry.key_hash = n;
                         entry.deliver_at_ms = if who & 1 == 1 { now_ms + 700 } else { 0 };
-                        entry.deadline_ms = if who & 2 == 2 { now_ms + 1_500 } else { 0 };
+                        entry.deadline_ms = if who & 2 == 2 { now_ms + u64::from(n) * 200 } else { 0 };
                     });
                     published += u64::from(n);
                 }

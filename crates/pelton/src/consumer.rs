@@ -27,7 +27,7 @@ pub use builder::{SubscribeBuilder, WINDOW_MESSAGES_MAX};
 /// By default it grants its window at the start and, in chunks of half a window, what it has received
 /// since; so at most a window of messages waits for it, plus what the last entry was larger than the
 /// permits left. Not `Clone`, and its methods take `&mut self`: share the work by subscribing several
-/// consumers ([`SubscriptionKind::Shared`]) or by sending deliveries to other threads.
+/// consumers ([`crate::SubscriptionKind::Shared`]) or by sending deliveries to other threads.
 ///
 /// Dropped or closed, it gives back what it received and did not ack.
 pub struct Consumer {

@@ -104,10 +104,11 @@ impl World {
                 key_hash: 0,
                 sequence: self.next_sequence,
                 arrived_ns: self.now.mono_ns,
+                ..Publish::default()
             };
             let event = Event::Publish {
                 producer: self.producer,
-                entry,
+                entry: &entry,
             };
             assert_eq!(self.broker.handle(event, self.now), Handled::Taken);
             self.next_sequence += 1;

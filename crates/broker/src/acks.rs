@@ -5,7 +5,7 @@ use std::ops::Range;
 use pelton_storage::{AckDelta, Log, Position, TopicSlot};
 
 use crate::ack_set::AckSet;
-use crate::broker::{AckFlush, SubIndex};
+use crate::broker::{Flush, SubIndex};
 use crate::selector::Selector;
 use crate::subscription::Subscription;
 use crate::terminate::End;
@@ -100,6 +100,7 @@ impl Broker {
                     match free {
                         State::Replay => sub.end_replay(&self.log, ordinal),
                         State::Delayed => sub.end_delay(&self.log, ordinal),
+                        State::Later => sub.end_later(&self.log, ordinal),
                         _ => {}
                     }
                     if matches!(sub.selector, Selector::KeyShared(_)) {
@@ -222,7 +223,7 @@ impl Broker {
             });
         }
         self.log.commit_soon();
-        self.flushes.push(AckFlush {
+        self.flushes.push(Flush {
             id,
             ticket,
             durability,

@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use pelton_storage::{Durability, Log, LogEvent, Ticket, TopicSlot};
 
+use crate::alarms::{Sleeper, WallAlarms};
+use crate::dead_letter::DeadLetters;
 use crate::meta::MetaWaits;
 use crate::receipts::ReceiptBook;
 use crate::seek::SeekWait;
@@ -57,10 +59,13 @@ pub struct Broker {
     pub(crate) freed: Freed,
     /// When a subscription has something to do though nothing happens, monotonic nanoseconds.
     alarms: BTreeSet<(u64, SubIndex)>,
+    /// The same by the wall clock.
+    pub(crate) wall_alarms: WallAlarms,
+    pub(crate) dead_letters: DeadLetters,
     pub(crate) receipts: ReceiptBook,
     pub(crate) effects: VecDeque<Effect>,
     pub(crate) meta: MetaWaits,
-    pub(crate) flushes: Vec<AckFlush>,
+    pub(crate) flushes: Vec<Flush>,
     /// In their order.
     pub(crate) seeks: Vec<SeekWait>,
     pub(crate) poisoned: Option<String>,
@@ -73,9 +78,9 @@ pub struct Broker {
     pub(crate) acks_ignored: u64,
 }
 
-/// A request that waits until the acks before it are durable.
+/// A request that waits until what it appended, or the acks before it, are durable.
 #[derive(Debug)]
-pub(crate) struct AckFlush {
+pub(crate) struct Flush {
     pub(crate) id: RequestId,
     pub(crate) ticket: Ticket,
     pub(crate) durability: Durability,
@@ -104,6 +109,8 @@ impl Broker {
             starved: Vec::new(),
             freed: Freed::default(),
             alarms: BTreeSet::new(),
+            wall_alarms: WallAlarms::default(),
+            dead_letters: DeadLetters::default(),
             receipts: ReceiptBook::default(),
             effects: VecDeque::new(),
             meta: MetaWaits::default(),
@@ -123,7 +130,7 @@ impl Broker {
     pub fn handle(&mut self, event: Event<'_>, now: Now) -> Handled {
         self.now = now;
         match event {
-            Event::Publish { producer, entry } => return self.publish(producer, &entry),
+            Event::Publish { producer, entry } => return self.publish(producer, entry),
             Event::Ack { consumer, position } => self.ack(consumer, position),
             Event::AckRun {
                 consumer,
@@ -146,6 +153,7 @@ impl Broker {
                 delay_ns,
             } => self.nack(consumer, position, delay_ns),
             Event::Release { consumer, position } => self.release(consumer, position),
+            Event::Reject { consumer, position } => self.reject(consumer, position),
             Event::NackAll { consumer } => self.nack_all(consumer),
             Event::Granted { consumer } => self.granted(consumer),
             Event::Writable { consumer, writable } => self.set_writable(consumer, writable),
@@ -155,6 +163,7 @@ impl Broker {
                 self.drain_log();
             }
             Event::Meta(done) => self.meta_done(done),
+            Event::DeadLettered { token, stored } => self.dead_lettered(token, stored),
             Event::Tick => self.tick(),
         }
         Handled::Taken
@@ -171,7 +180,9 @@ impl Broker {
     #[must_use]
     pub fn next_deadline(&self) -> Option<u64> {
         let alarm = self.alarms.first().map(|&(at_ns, _)| at_ns);
-        [self.log.next_deadline(), alarm]
+        let by_wall = self.wall_alarms.next_ns(self.now);
+        let retry = self.dead_letters.next_due_ns();
+        [self.log.next_deadline(), alarm, by_wall, retry]
             .into_iter()
             .flatten()
             .min()
@@ -227,6 +238,9 @@ impl Broker {
             if let Some(index) = self.run_queue.pop_front() {
                 self.dispatch(index);
             }
+        }
+        if !self.dead_letters.is_empty() {
+            self.send_letters();
         }
         self.record_acks();
         self.trim();
@@ -354,6 +368,7 @@ impl Broker {
             } => self.last_position(topic, &subscription).map(Some),
             Request::Terminate { topic } => self.terminate(id, topic),
             Request::SetPolicy { topic, policy } => self.set_policy(id, topic, *policy),
+            Request::DeadLetter(letter) => self.take_letter(id, *letter),
             Request::Stats => Ok(Some(Reply::Stats(Box::new(self.stats())))),
             Request::Explain { topic } => Ok(Some(Reply::Explain(self.explain(topic)))),
         };
@@ -401,6 +416,22 @@ impl Broker {
             self.alarms.pop_first();
             self.sub_mut(index).armed_ns = u64::MAX;
             self.on_alarm(index);
+        }
+        if !self.wall_alarms.is_empty() {
+            self.ring_wall_alarms();
+        }
+    }
+
+    #[cold]
+    fn ring_wall_alarms(&mut self) {
+        while let Some(who) = self.wall_alarms.pop_due(self.now.wall_ms) {
+            match who {
+                Sleeper::Sub(index) => {
+                    self.sub_mut(index).armed_later_ms = u64::MAX;
+                    self.end_later(index);
+                }
+                Sleeper::Topic(topic) => self.sweep(topic),
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use crate::ack_set::AckSet;
 use crate::broker::SubIndex;
 use crate::selector::{PASS_ENTRIES_MAX, Selector};
 use crate::subscription::{Consumer, Subscription};
+use crate::times::{Over, Screened, Times};
 use crate::unacked::debit;
 use crate::window::State;
 use crate::{Broker, ConsumerId, Effect, Run};
@@ -24,6 +25,8 @@ const PASS_BYTES_MAX: u64 = 5 << 20;
 /// What is read ahead of a plan that was not limited by permits: eight reads of 256 KiB, which
 /// keeps a device busy (O_DIRECT reads reach their bandwidth at four).
 const READ_AHEAD_BYTES: u64 = 2 << 20;
+/// Entries that one pass looks at and that may not go: the next turn goes on behind them.
+const LOOKED_AT_MAX: u64 = 4 * PASS_ENTRIES_MAX;
 
 /// What a pass looks at next.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +44,8 @@ pub(crate) struct Pass {
     now_ns: u64,
     entries_left: u64,
     bytes_left: u64,
+    /// Entries that it may still look at because of their times, or that it finds blocked.
+    looks_left: u64,
 }
 
 /// How an offer ended.
@@ -56,31 +61,71 @@ pub(crate) enum Offered {
     NoBuffer,
 }
 
+/// How far a pass came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// As far as it could; the topic has no times.
+    Plain,
+    /// The same, and entries may have been put aside until their time.
+    Timed,
+    /// Up to this entry, which is over; it goes on once that is taken away.
+    Over(u64, Over),
+}
+
 impl Broker {
     pub(crate) fn pass(&mut self, index: SubIndex) {
         let Some(sub) = self.subs[index.0 as usize].as_mut() else {
             return;
         };
         sub.wanted = false;
-        match sub.selector {
-            Selector::KeyShared(_) => return self.pass_by_key(index),
-            Selector::Failover(_) => self.take_over(index),
-            Selector::Exclusive(_) | Selector::Shared(_) => {}
+        if let Selector::Failover(_) = sub.selector {
+            self.take_over(index);
         }
-        let sub = self.subs[index.0 as usize].as_mut().expect("it is there");
-        let entries_per_turn = self.topics[sub.topic as usize]
-            .as_ref()
-            .expect("it has a topic")
-            .entries_per_turn();
         let mut pass = Pass::new(self.now.mono_ns);
+        loop {
+            let passed = match self.sub(index).selector {
+                Selector::KeyShared(_) => self.pass_by_key(index, &mut pass),
+                _ => self.pass_in_turn(index, &mut pass),
+            };
+            match passed {
+                Passed::Plain => return,
+                Passed::Timed => return self.arm_later(index),
+                Passed::Over(ordinal, over) => self.end_of_time(index, ordinal, over),
+            }
+        }
+    }
+
+    /// Hands over to whoever's turn it is.
+    fn pass_in_turn(&mut self, index: SubIndex, pass: &mut Pass) -> Passed {
+        let sub = self.subs[index.0 as usize].as_mut().expect("it is there");
+        let topic = self.topics[sub.topic as usize]
+            .as_ref()
+            .expect("it has a topic");
+        let entries_per_turn = topic.entries_per_turn();
+        let times = topic.times_for(sub.kind, self.now);
+        let passed = Passed::all(times.as_ref());
         while let Some(candidate) = sub.next_candidate(self.log.ready_end(sub.slot)) {
+            if let Some(times) = &times {
+                if pass.has_looked() {
+                    sub.selector.end_of_pass();
+                    self.want(index);
+                    return passed;
+                }
+                match times.screen(&self.log, sub, candidate) {
+                    Screened::Go => {}
+                    Screened::PutAside => continue,
+                    Screened::Full => break,
+                    Screened::Over(over) => return Passed::Over(candidate.ordinal, over),
+                }
+            }
             let Some((port, turn_left)) = sub.selector.pick(&mut self.consumers, entries_per_turn)
             else {
                 break;
             };
             if pass.is_over() {
                 sub.selector.end_of_pass();
-                return self.want(index);
+                self.want(index);
+                return passed;
             }
             let consumer = self.consumers[port as usize].as_mut().expect("picked");
             let offered = pass.offer(
@@ -88,7 +133,7 @@ impl Broker {
                 &mut self.effects,
                 (sub, candidate),
                 (port, consumer),
-                turn_left,
+                (turn_left, times.as_ref()),
             );
             match offered {
                 Offered::Gone(entries) => sub.selector.took(port, entries),
@@ -101,6 +146,17 @@ impl Broker {
             }
         }
         sub.selector.end_of_pass();
+        passed
+    }
+}
+
+impl Passed {
+    pub(crate) fn all(times: Option<&Times<'_>>) -> Self {
+        if times.is_some() {
+            Passed::Timed
+        } else {
+            Passed::Plain
+        }
     }
 }
 
@@ -110,7 +166,14 @@ impl Pass {
             now_ns,
             entries_left: PASS_ENTRIES_MAX,
             bytes_left: PASS_BYTES_MAX,
+            looks_left: LOOKED_AT_MAX,
         }
+    }
+
+    /// Counts a look at an entry that may not go now; true if there were enough of them.
+    pub(crate) fn has_looked(&mut self) -> bool {
+        self.looks_left = self.looks_left.saturating_sub(1);
+        self.looks_left == 0
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -125,13 +188,18 @@ impl Pass {
         effects: &mut VecDeque<Effect>,
         (sub, candidate): (&mut Subscription, Candidate),
         (port, consumer): (u32, &mut Consumer),
-        entries_max: u64,
+        (entries_max, times): (u64, Option<&Times<'_>>),
     ) -> Offered {
-        let wished = (candidate.end - candidate.ordinal)
+        let permits = consumer.account.available();
+        let mut wished = (candidate.end - candidate.ordinal)
             .min(self.entries_left)
             .min(entries_max);
+        if let Some(times) = times {
+            // An entry costs a permit at least: no more are looked at.
+            let most = wished.min(permits.max(1).cast_unsigned());
+            wished = times.due_run(log, sub.slot, candidate.ordinal, most);
+        }
         let wished_u32 = u32::try_from(wished).unwrap_or(u32::MAX);
-        let permits = consumer.account.available();
         let Some((block, first_slot, found)) = log.run(sub.slot, candidate.ordinal, wished_u32)
         else {
             return match log.locate(sub.slot, candidate.ordinal) {
@@ -275,7 +343,7 @@ impl Subscription {
             && self.count_of(ordinal) == run.redeliveries
     }
 
-    fn count_of(&self, ordinal: u64) -> u32 {
+    pub(crate) fn count_of(&self, ordinal: u64) -> u32 {
         // Whoever gets all in order is told no counts (rule D109).
         if self.redeliveries.is_empty() || self.kind.is_single() {
             return 0;

@@ -9,14 +9,14 @@ use pelton_flow::{Account, Granter};
 use pelton_storage::{Block, DiskDone, DiskOp, Durability, Position};
 
 use crate::keys::{AssignError, KeyRange};
-use crate::{Explanation, Policy};
+use crate::{Explanation, Letter, Policy};
 
 /// The time of one turn: one clock read, handed to everything the turn does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Now {
     /// Monotonic nanoseconds: every duration and deadline.
     pub mono_ns: u64,
-    /// Unix milliseconds, which may step: publish times only.
+    /// Unix milliseconds, which may step: publish times, and what is measured against them.
     pub wall_ms: u64,
 }
 
@@ -126,7 +126,7 @@ pub enum Event<'a> {
         /// The attachment that publishes.
         producer: ProducerId,
         /// The entry.
-        entry: Publish<'a>,
+        entry: &'a Publish<'a>,
     },
     /// The consumer is done with this entry.
     Ack {
@@ -180,6 +180,14 @@ pub enum Event<'a> {
         /// The entry.
         position: Position,
     },
+    /// The entry is dead at once: it goes to the dead-letter topic of the topic's policy or, if that
+    /// has none, is acked and counted (rule D117).
+    Reject {
+        /// Who holds it.
+        consumer: ConsumerId,
+        /// The entry.
+        position: Position,
+    },
     /// Deliver again everything that the consumer holds; counts rise (rule D108).
     NackAll {
         /// Who.
@@ -202,6 +210,13 @@ pub enum Event<'a> {
     Disk(DiskDone),
     /// The shell carried out a [`MetaOp`].
     Meta(MetaDone),
+    /// The shard that owns a dead-letter topic has answered [`Request::DeadLetter`].
+    DeadLettered {
+        /// Of the [`Effect::DeadLetter`].
+        token: u64,
+        /// It was [`Reply::Done`]: the copy is durable.
+        stored: bool,
+    },
     /// End of a turn: due deadlines, one dispatch pass per dispatcher, commit, trim.
     Tick,
 }
@@ -218,7 +233,7 @@ pub enum Handled {
 }
 
 /// One entry as a producer gives it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Publish<'a> {
     /// The framed messages.
     pub body: &'a [u8],
@@ -230,6 +245,11 @@ pub struct Publish<'a> {
     pub sequence: u64,
     /// When the producer handed it over, monotonic nanoseconds.
     pub arrived_ns: u64,
+    /// Not to be handed over before this Unix millisecond (Shared and KeyShared, rule D122); 0: at
+    /// once.
+    pub deliver_at_ms: u64,
+    /// Not to be handed over from this Unix millisecond on (rule D130); 0: no end.
+    pub deadline_ms: u64,
 }
 
 /// Most messages in one entry (rule D2).
@@ -313,6 +333,9 @@ pub enum Request {
         /// All of it.
         policy: Box<Policy>,
     },
+    /// Appends a dead letter to a topic of this shard, made if it does not exist; answered when that
+    /// is as durable as the topic.
+    DeadLetter(Box<Letter>),
     /// Counts of every topic and subscription.
     Stats,
     /// Why subscriptions and consumers get nothing, of one topic or of all (rule D144).
@@ -546,6 +569,14 @@ pub enum Effect {
     Disk(DiskOp),
     /// Carry this out, after all earlier ones, and answer with [`Event::Meta`].
     Meta(MetaOp),
+    /// Ask the shard that owns the letter's topic for [`Request::DeadLetter`], and answer with
+    /// [`Event::DeadLettered`]. An answer that never comes leaves the entry unacked.
+    DeadLetter {
+        /// Comes back in the answer.
+        token: u64,
+        /// What to append.
+        letter: Box<Letter>,
+    },
     /// Failover: this consumer is the active one from now on, or is not (rule D75).
     Active {
         /// Whom to tell.
@@ -617,6 +648,8 @@ pub enum Refusal {
     Closed,
     /// The topic was terminated.
     Terminated,
+    /// It is to be delivered later than the topic's policy allows (rule D123).
+    DelayTooLong,
 }
 
 /// Whether the log takes publishes.
@@ -683,6 +716,8 @@ pub struct SubscriptionStats {
     pub unacked_messages: u64,
     /// Entries owed again.
     pub replay_entries: u64,
+    /// Entries that wait for the time they are to be delivered at, or to be delivered again.
+    pub delayed_entries: u64,
     /// Messages handed over since the engine was opened.
     pub delivered_messages: u64,
     /// Messages acked since the engine was opened.
@@ -701,6 +736,16 @@ pub struct SubscriptionStats {
     /// The first of them that was met.
     #[serde(serialize_with = "ledger_and_entry")]
     pub first_damaged: Option<Position>,
+    /// Messages that outlived the topic's time to live, handed over or not.
+    pub expired_messages: u64,
+    /// Messages whose deadline passed before they were handed over, and that were dropped.
+    pub deadline_dropped_messages: u64,
+    /// Messages of which a copy is in the dead-letter topic.
+    pub dead_lettered_messages: u64,
+    /// Entries whose copy is on its way there.
+    pub dead_lettering_entries: u64,
+    /// Messages that were rejected and, for want of a dead-letter topic, dropped.
+    pub rejected_messages: u64,
     /// One per consumer.
     pub consumers: Vec<ConsumerStats>,
 }

@@ -155,6 +155,13 @@ pub enum Why {
         /// How many.
         entries: u64,
     },
+    /// All that is left is to be delivered later, as its publisher said.
+    Delayed {
+        /// Entries that wait.
+        entries: u64,
+        /// When the first one is due, Unix milliseconds.
+        next_due_unix_ms: u64,
+    },
     /// All that is left was nacked and waits for its delay to pass.
     RedeliveryDelay {
         /// Entries that wait.
@@ -279,6 +286,9 @@ impl fmt::Display for Why {
             Why::RedeliveryDelay { entries, .. } => {
                 write!(f, "{entries} nacked entries wait for their delay to pass")
             }
+            Why::Delayed { entries, .. } => {
+                write!(f, "{entries} entries are to be delivered later")
+            }
             Why::Seeking => f.write_str("a seek is not durable yet"),
             Why::LogPoisoned { error } => {
                 write!(f, "the log has failed, open the engine again: {error}")
@@ -368,12 +378,20 @@ impl Broker {
             let position = position(next);
             return Some(self.since(sub.moved_ns, Why::AwaitDurable { position }));
         }
-        if let Some(due_ns) = sub.delays.next_due_ns() {
+        if let Some(due_ns) = sub.delays.next_due() {
             let why = Why::RedeliveryDelay {
-                entries: sub.delays.entries(),
+                entries: sub.delays.len(),
                 next_due_unix_ms: self.wall_ms_at(due_ns),
             };
             return Some(self.since(sub.moved_ns.max(sub.delayed_ns), why));
+        }
+        if let Some(next_due_unix_ms) = sub.later.next_due() {
+            let entries = sub.later.len();
+            let why = Why::Delayed {
+                entries,
+                next_due_unix_ms,
+            };
+            return Some(self.since(sub.moved_ns, why));
         }
         let position = self.log.position_before(sub.slot, ready_end);
         Some(self.since(sub.moved_ns, Why::CaughtUp { position }))

@@ -3,15 +3,13 @@
 use pelton_storage::{Log, TopicSlot};
 
 use crate::broker::SubIndex;
-use crate::dispatch::{Candidate, Offered, Pass};
+use crate::dispatch::{Candidate, Offered, Pass, Passed};
 use crate::keys::{KeyOrder, look_ahead_limit};
-use crate::selector::{PASS_ENTRIES_MAX, Selector};
+use crate::selector::Selector;
 use crate::subscription::{Consumer, Subscription};
+use crate::times::Screened;
 use crate::window::State;
 use crate::{Broker, Policy};
-
-/// Unread entries that one pass looks at: those of keys that may not go now are put aside.
-const LOOKED_AT_MAX: u64 = 4 * PASS_ENTRIES_MAX;
 
 /// The 16-bit hash by which an entry's key has its place. Entries without a key are each a key of
 /// their own.
@@ -39,7 +37,7 @@ pub(crate) fn look_ahead_of(sub: &Subscription, policy: &Policy) -> u64 {
 
 impl Broker {
     /// What waits and may go, lowest first; then unread entries, as far as looking ahead is allowed.
-    pub(crate) fn pass_by_key(&mut self, index: SubIndex) {
+    pub(crate) fn pass_by_key(&mut self, index: SubIndex, pass: &mut Pass) -> Passed {
         let sub = self.subs[index.0 as usize]
             .as_mut()
             .expect("the pass found it");
@@ -48,24 +46,37 @@ impl Broker {
             .expect("it has a topic");
         let look_ahead = look_ahead_of(sub, &topic.policy);
         let ready_end = self.log.ready_end(sub.slot);
-        let mut pass = Pass::new(self.now.mono_ns);
-        let mut looked_at = 0;
-        loop {
-            if pass.is_over() || looked_at == LOOKED_AT_MAX {
-                return self.want(index);
+        let times = topic.times_for(sub.kind, self.now);
+        let passed = Passed::all(times.as_ref());
+        while let Some(next) = sub.next_of_keys(ready_end, look_ahead) {
+            if pass.is_over() {
+                self.want(index);
+                return passed;
             }
-            let Some(next) = sub.next_of_keys(ready_end, look_ahead) else {
-                return;
-            };
+            if let Some(times) = &times {
+                if pass.has_looked() {
+                    self.want(index);
+                    return passed;
+                }
+                match times.screen(&self.log, sub, next) {
+                    Screened::Go => {}
+                    Screened::PutAside => continue,
+                    Screened::Full => return passed,
+                    Screened::Over(over) => return Passed::Over(next.ordinal, over),
+                }
+            }
             let hash = hash_of(&self.log, sub.slot, next.ordinal);
             let Selector::KeyShared(order) = &mut sub.selector else {
-                return;
+                return passed;
             };
             let Some(port) = owner_now(order, next, hash, &mut self.consumers) else {
                 if next.state == State::Unread {
-                    looked_at += 1;
                     sub.read = next.ordinal + 1;
                     sub.owe(&self.log, next.ordinal);
+                    if pass.has_looked() {
+                        self.want(index);
+                        return passed;
+                    }
                 }
                 continue;
             };
@@ -77,7 +88,7 @@ impl Broker {
                 &mut self.effects,
                 (sub, next),
                 (port, consumer),
-                1,
+                (1, None),
             );
             match offered {
                 Offered::Gone(_) => {
@@ -92,10 +103,14 @@ impl Broker {
                         order.remove(next.ordinal, hash);
                     }
                 }
-                Offered::Awaited => return,
-                Offered::NoBuffer => return self.starved.push(index),
+                Offered::Awaited => return passed,
+                Offered::NoBuffer => {
+                    self.starved.push(index);
+                    return passed;
+                }
             }
         }
+        passed
     }
 }
 

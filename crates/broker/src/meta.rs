@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pelton_storage::Durability;
 use serde::{Deserialize, Serialize};
 
-use crate::{MetaOp, Policy, Reply, RequestId, TopicId};
+use crate::{Letter, MetaOp, Policy, Reply, RequestId, TopicId};
 
 /// Prefix of the keys of topic records; the topic's name follows.
 pub const TOPIC_PREFIX: &str = "topic/";
@@ -121,6 +121,8 @@ pub(crate) struct MetaWait {
     pub(crate) name: String,
     pub(crate) reply: Reply,
     pub(crate) undo: Undo,
+    /// Appended to this topic before the request is answered.
+    pub(crate) letter: Option<(TopicId, Letter)>,
 }
 
 impl MetaWaits {
@@ -135,6 +137,13 @@ impl MetaWaits {
         MetaOp {
             token: self.last_token,
             writes,
+        }
+    }
+
+    /// The request that waits since last is not answered by its metadata: then a letter is appended.
+    pub(crate) fn append_after(&mut self, topic: TopicId, letter: Letter) {
+        if let Some(wait) = self.waits.back_mut() {
+            wait.letter = Some((topic, letter));
         }
     }
 

@@ -37,6 +37,7 @@ impl Broker {
                     match waits {
                         State::Replay => sub.end_replay(&self.log, ordinal),
                         State::Delayed => sub.end_delay(&self.log, ordinal),
+                        State::Later => sub.end_later(&self.log, ordinal),
                         _ => {}
                     }
                 }

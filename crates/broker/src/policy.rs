@@ -20,6 +20,23 @@ pub struct Policy {
     pub acknowledgment_at_batch_index_level_enabled: bool,
     /// How long a nacked entry waits.
     pub redelivery_backoff: Backoff,
+    /// Whether a time to deliver at is heeded (Shared, KeyShared); else entries go at once.
+    pub delayed_delivery_enabled: bool,
+    /// How far in the future a time to deliver at may be; 0: any. A publish beyond it is refused.
+    pub delayed_delivery_max_delay_in_millis: u64,
+    /// Entries that may wait for their time; while so many do, unread ones stay where they are.
+    pub delayed_delivery_max_entries_per_subscription: u64,
+    /// Messages are acked so long after they were published, handed over or not; 0: never.
+    #[serde(rename = "messageTTL")]
+    pub message_ttl_seconds: u64,
+    /// Messages that nobody was given so long after they were published are given to nobody; 0: no
+    /// such deadline. The earlier one counts if they have one of their own (rule D130).
+    pub max_delivery_lag_millis: u64,
+    /// What becomes of messages whose deadline has passed.
+    pub deadline_action: DeadlineAction,
+    /// Where messages go that cannot be handled; none: nowhere.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub dead_letter: Option<DeadLetter>,
     /// KeyShared: whether keys are shared out by consistent hashing, else by halving ranges.
     pub subscription_key_shared_use_consistent_hashing: bool,
     /// Points of each consumer on the hash ring.
@@ -46,6 +63,46 @@ pub struct Backoff {
     pub max_ms: u64,
 }
 
+/// What becomes of an entry that nobody was given before its deadline (rule D131).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum DeadlineAction {
+    /// It is acked and counted.
+    #[default]
+    Drop,
+    /// It goes to the dead-letter topic, if the policy has one.
+    DeadLetter,
+}
+
+/// When an entry is dead, and where its copy goes (rules D116 to D118). The counts decide for Shared
+/// and KeyShared subscriptions; a rejected entry is dead on any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct DeadLetter {
+    /// Dead when redelivery is asked for and its count is this already; 0: never.
+    pub max_redeliver_count: u32,
+    /// Dead when it comes back for any reason after so many hand-overs: what kills its consumers
+    /// ends too. Counted while this is not 0; 0: never.
+    pub max_deliveries: u32,
+    /// Name of the topic, which gets the durability of the entry's own; none:
+    /// `<topic without -partition-N>-<subscription>-DLQ`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    /// Made with the topic, at its first entry, so that nothing is lost before somebody reads it.
+    pub initial_subscription: String,
+}
+
+impl Default for DeadLetter {
+    fn default() -> Self {
+        Self {
+            max_redeliver_count: 0,
+            max_deliveries: 0,
+            topic: None,
+            initial_subscription: "dlq".to_owned(),
+        }
+    }
+}
+
 impl Default for Policy {
     fn default() -> Self {
         Self {
@@ -55,6 +112,13 @@ impl Default for Policy {
             dispatcher_max_round_robin_batch_size: 20,
             acknowledgment_at_batch_index_level_enabled: true,
             redelivery_backoff: Backoff::default(),
+            delayed_delivery_enabled: true,
+            delayed_delivery_max_delay_in_millis: 0,
+            delayed_delivery_max_entries_per_subscription: 4_000_000,
+            message_ttl_seconds: 0,
+            max_delivery_lag_millis: 0,
+            deadline_action: DeadlineAction::Drop,
+            dead_letter: None,
             subscription_key_shared_use_consistent_hashing: true,
             subscription_key_shared_consistent_hashing_replica_points: 100,
             key_shared_look_ahead_msg_in_replay_threshold_per_consumer: 4_000,

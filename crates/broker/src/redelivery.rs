@@ -3,17 +3,21 @@
 use pelton_storage::{Log, Position};
 
 use crate::broker::SubIndex;
+use crate::dead_letter::Reason;
 use crate::keyed::hash_of;
 use crate::selector::Selector;
 use crate::subscription::Subscription;
+use crate::times::Fate;
 use crate::window::State;
-use crate::{Broker, ConsumerId};
+use crate::{Broker, ConsumerId, DeadLetter};
 
 /// What is remembered of an entry that was asked for again.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Redelivery {
     /// How often: what consumers see (rule D109).
     pub(crate) count: u32,
+    /// How often it came back, whatever the reason; while the policy asks (rules D110 and D116).
+    deliveries: u32,
     /// When it is owed again, monotonic nanoseconds, while it is delayed.
     due_ns: u64,
 }
@@ -25,6 +29,8 @@ pub(crate) enum Return {
     Nacked { delay_ns: Option<u64> },
     /// Given back as if it had not been handed over.
     Released,
+    /// Given up: it is dead at once.
+    Rejected,
     /// Its holder is gone.
     Ended,
     /// The subscription starts again at its first unacked entry.
@@ -51,6 +57,16 @@ impl Broker {
             return;
         };
         self.give_back(index, ordinal, Return::Released);
+        self.wake_freed(index);
+        self.want(index);
+    }
+
+    /// The entry is dead at once (rule D117).
+    pub(crate) fn reject(&mut self, id: ConsumerId, position: Position) {
+        let Some((index, ordinal)) = self.held_by(id, position) else {
+            return;
+        };
+        self.give_back(index, ordinal, Return::Rejected);
         self.wake_freed(index);
         self.want(index);
     }
@@ -101,25 +117,37 @@ impl Broker {
         let messages = sub.window.messages(ordinal);
         self.freed.note(sub, &mut self.consumers, slot, messages);
         sub.released(&self.log, ordinal, messages);
+        let policy = &self.topics[sub.topic as usize]
+            .as_ref()
+            .expect("it has a topic")
+            .policy;
+        let dead = match &policy.dead_letter {
+            Some(dead_letter) if !sub.kind.is_single() => sub.dies_of(ordinal, why, dead_letter),
+            _ => (why == Return::Rejected).then_some(Reason::Rejected),
+        };
+        if let Some(reason) = dead {
+            sub.owe(&self.log, ordinal);
+            return self.bury(index, ordinal, reason);
+        }
         let mut delay_ns = 0;
         if let Return::Nacked { delay_ns: asked } = why {
             let redelivery = sub.redeliveries.entry(ordinal).or_default();
             redelivery.count = redelivery.count.saturating_add(1);
-            let topic = self.topics[sub.topic as usize]
-                .as_ref()
-                .expect("it has a topic");
-            let backoff = topic.policy.redelivery_backoff;
+            let backoff = policy.redelivery_backoff;
             delay_ns = asked.unwrap_or_else(|| backoff.delay_ns(redelivery.count));
             redelivery.due_ns = now_ns.saturating_add(delay_ns);
         }
         if delay_ns == 0 {
             sub.owe(&self.log, ordinal);
         } else {
-            if sub.delays.entries() == 0 {
+            if sub.delays.len() == 0 {
                 sub.delayed_ns = now_ns;
             }
             sub.owe_later(&self.log, ordinal);
             self.arm(index);
+        }
+        if let Fate::Over(over) = self.fate(index, ordinal) {
+            self.end_of_time(index, ordinal, over);
         }
     }
 
@@ -147,6 +175,23 @@ impl Broker {
 }
 
 impl Subscription {
+    /// Whether an entry that comes back is dead (rule D116); counts the hand-over that has ended.
+    fn dies_of(&mut self, ordinal: u64, why: Return, policy: &DeadLetter) -> Option<Reason> {
+        if why == Return::Rejected {
+            return Some(Reason::Rejected);
+        }
+        let max = policy.max_redeliver_count;
+        if matches!(why, Return::Nacked { .. }) && max > 0 && self.count_of(ordinal) >= max {
+            return Some(Reason::MaxRedeliveries);
+        }
+        if policy.max_deliveries == 0 {
+            return None;
+        }
+        let redelivery = self.redeliveries.entry(ordinal).or_default();
+        redelivery.deliveries = redelivery.deliveries.saturating_add(1);
+        (redelivery.deliveries >= policy.max_deliveries).then_some(Reason::MaxDeliveries)
+    }
+
     /// The entry is owed again, or for the first time, as soon as somebody may have it.
     pub(crate) fn owe(&mut self, log: &Log, ordinal: u64) {
         let messages = self.window.messages(ordinal);

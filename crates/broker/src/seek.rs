@@ -192,11 +192,13 @@ impl Broker {
             match sub.window.get(waiting) {
                 State::Replay => sub.end_replay(&self.log, waiting),
                 State::Delayed => sub.end_delay(&self.log, waiting),
+                State::Later => sub.end_later(&self.log, waiting),
                 _ => {}
             }
         }
         sub.window = Window::new(ordinal);
         sub.read = ordinal;
+        self.dead_letters.forget(index);
         sub.redeliveries.clear();
         sub.new_acks.clear();
         sub.new_partial.clear();
@@ -211,6 +213,10 @@ impl Broker {
         sub.skipped_messages = done.cast_signed() - sub.acked_messages.cast_signed();
         let topic = sub.topic;
         self.arm(index);
+        if self.topic_at(topic).times.is_some() {
+            self.arm_later(index);
+            self.list_times(topic);
+        }
         self.mark_trim(topic);
         self.look_for_end(index);
         self.want(index);

@@ -42,6 +42,7 @@ impl Broker {
             backlog_messages: sub.backlog_messages(topic.messages),
             unacked_messages: sub.unacked,
             replay_entries: sub.replay.entries(),
+            delayed_entries: sub.later.len() + sub.delays.len(),
             delivered_messages: sub.delivered_messages,
             acked_messages: sub.acked_messages,
             durable: sub.durable,
@@ -50,6 +51,11 @@ impl Broker {
             dropped_messages: sub.dropped_messages,
             damaged_entries: sub.damaged_entries,
             first_damaged: sub.first_damaged,
+            expired_messages: sub.gone.expired,
+            deadline_dropped_messages: sub.gone.late,
+            dead_lettered_messages: sub.gone.dead_lettered,
+            dead_lettering_entries: self.dead_letters.count_of(index),
+            rejected_messages: sub.gone.rejected,
             consumers: sub
                 .consumers
                 .iter()

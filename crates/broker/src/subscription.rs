@@ -6,7 +6,9 @@ use pelton_flow::{Account, Average};
 use pelton_storage::{CursorState, Durability, Log, Position, SubKey, Ticket, TopicSlot};
 
 use crate::ack_set::AckSet;
+use crate::alarms::Sleeper;
 use crate::broker::SubIndex;
+use crate::expiry::Gone;
 use crate::meta::Undo;
 use crate::name::check_name;
 use crate::redelivery::{Redelivery, Return};
@@ -51,6 +53,13 @@ pub(crate) struct Subscription {
     pub(crate) delayed_ns: u64,
     /// When the broker will look at `delays`; `u64::MAX` if not at all.
     pub(crate) armed_ns: u64,
+    /// Entries in [`State::Later`], by the Unix millisecond at which they are due.
+    pub(crate) later: Timers,
+    /// When the broker will look at `later`; `u64::MAX` if not at all.
+    pub(crate) armed_later_ms: u64,
+    /// What is before this was swept by the policy's deadline.
+    pub(crate) swept: u64,
+    pub(crate) gone: Gone,
     /// Port slots of the consumers, in order of arrival.
     pub(crate) consumers: Vec<u32>,
     /// Who gets the next entry.
@@ -208,6 +217,10 @@ impl Subscription {
             delays: Timers::default(),
             delayed_ns: 0,
             armed_ns: u64::MAX,
+            later: Timers::default(),
+            armed_later_ms: u64::MAX,
+            swept: floor,
+            gone: Gone::default(),
             consumers: Vec::new(),
             selector: Selector::Shared(Rotation::default()),
             wanted: false,
@@ -243,7 +256,7 @@ impl Subscription {
         };
         let alone = self.consumers.is_empty();
         let end = self.waits_until_ns.filter(|_| alone);
-        [self.delays.next_due_ns(), election, end]
+        [self.delays.next_due(), election, end]
             .into_iter()
             .flatten()
             .min()
@@ -358,7 +371,7 @@ impl Broker {
         Ok(None)
     }
 
-    fn create_subscription(
+    pub(crate) fn create_subscription(
         &mut self,
         topic: TopicId,
         name: &str,
@@ -385,7 +398,11 @@ impl Broker {
             // The first subscription may start behind entries that nobody waits for any more.
             self.mark_trim(topic.0);
         }
-        self.insert_sub(sub)
+        let index = self.insert_sub(sub);
+        if self.topic_at(topic.0).times.is_some() {
+            self.list_times(topic.0); // what is over for others is not for this one
+        }
+        index
     }
 
     /// A subscription changes its kind only here, with nobody attached (rule D68).
@@ -417,7 +434,12 @@ impl Broker {
         put(&mut self.consumers, slot, consumer);
         sub.consumers.push(slot);
         sub.waits_until_ns = None;
+        let first = sub.consumers.len() == 1;
+        let delays = topic.policy.delays(sub.kind);
         caps.apply(sub, &mut self.consumers);
+        if first && !delays {
+            self.heed_no_later(index);
+        }
         self.joined(index, slot);
         self.look_for_end(index);
         Ok(ConsumerId { slot, serial })
@@ -574,6 +596,10 @@ impl Broker {
             return;
         };
         self.disarm(index, sub.armed_ns);
+        self.dead_letters.forget(index);
+        let mut armed_later_ms = sub.armed_later_ms;
+        let who = Sleeper::Sub(index);
+        self.wall_alarms.set(who, &mut armed_later_ms, u64::MAX);
         for slot in sub.consumers {
             self.consumers[slot as usize] = None;
         }

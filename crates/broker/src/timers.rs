@@ -1,8 +1,9 @@
-//! Entries that are due at an instant: delayed delivery and redelivery delays (rules D112, D122).
+//! Entries that are due at an instant: delayed delivery, redelivery delays, deadlines (rules D112,
+//! D122, D130).
 
 use std::collections::BTreeSet;
 
-/// Exact, without ticks: the next instant is that of the first entry, and what is due comes by
+/// On one clock, in its unit. Exact, without ticks: the next instant is that of the first entry, and what is due comes by
 /// instant, then by ordinal. 16 bytes an entry and what a B-tree leaves free; collected from a list,
 /// as after a restart, next to nothing is free.
 #[derive(Debug, Default)]
@@ -12,30 +13,35 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// Has `ordinal` come due at `due_ns`. It is armed for one instant at a time.
-    pub(crate) fn arm(&mut self, due_ns: u64, ordinal: u64) {
-        self.queue.insert((due_ns, ordinal));
+    /// Has `ordinal` come due at `due`. It is armed for one instant at a time.
+    pub(crate) fn arm(&mut self, due: u64, ordinal: u64) {
+        self.queue.insert((due, ordinal));
     }
 
     /// Takes back what was armed for that instant; whether it was.
-    pub(crate) fn disarm(&mut self, due_ns: u64, ordinal: u64) -> bool {
-        self.queue.remove(&(due_ns, ordinal))
-    }
-
-    /// How many are armed.
-    pub(crate) fn entries(&self) -> u64 {
-        self.queue.len() as u64
+    pub(crate) fn disarm(&mut self, due: u64, ordinal: u64) -> bool {
+        self.queue.remove(&(due, ordinal))
     }
 
     /// When the first one is due.
     #[must_use]
-    pub(crate) fn next_due_ns(&self) -> Option<u64> {
-        self.queue.first().map(|&(due_ns, _)| due_ns)
+    pub(crate) fn next_due(&self) -> Option<u64> {
+        self.queue.first().map(|&(due, _)| due)
     }
 
-    /// The first one, if it is due at `now_ns`.
-    pub(crate) fn pop_due(&mut self, now_ns: u64) -> Option<u64> {
-        self.next_due_ns().filter(|&due_ns| due_ns <= now_ns)?;
+    /// How many are armed.
+    pub(crate) fn len(&self) -> u64 {
+        self.queue.len() as u64
+    }
+
+    /// Keeps those of ordinals from `first` on.
+    pub(crate) fn forget_below(&mut self, first: u64) {
+        self.queue.retain(|&(_, ordinal)| ordinal >= first);
+    }
+
+    /// The first one, if it is due at `now`.
+    pub(crate) fn pop_due(&mut self, now: u64) -> Option<u64> {
+        self.next_due().filter(|&due| due <= now)?;
         self.queue.pop_first().map(|(_, ordinal)| ordinal)
     }
 }
@@ -57,7 +63,7 @@ mod tests {
     fn t52_due_at_its_instant_and_not_before_and_in_position_order() {
         let mut timers: Timers = (0..100_000).rev().map(|ordinal| (1_234, ordinal)).collect();
         assert_eq!(
-            (timers.pop_due(1_233), timers.next_due_ns()),
+            (timers.pop_due(1_233), timers.next_due()),
             (None, Some(1_234))
         );
         let popped: Vec<u64> = std::iter::from_fn(|| timers.pop_due(1_234)).collect();
@@ -92,7 +98,7 @@ mod tests {
                         model.retain(|&armed| Some(armed) != first);
                     }
                 }
-                prop_assert_eq!(timers.next_due_ns(), model.first().map(|&(d, _)| d));
+                prop_assert_eq!(timers.next_due(), model.first().map(|&(d, _)| d));
                 prop_assert_eq!(timers.queue.len(), model.len());
             }
             prop_assert!(timers.queue.into_iter().eq(model));

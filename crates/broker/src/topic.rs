@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use pelton_storage::{CursorState, Durability, NewEntry, Refused, SubKey, TopicKey, TopicSlot};
 
+use crate::alarms::Sleeper;
 use crate::broker::SubIndex;
 use crate::meta::{MetaWait, NEXT_KEY_PREFIX, TOPIC_PREFIX, Undo, durability_name};
 use crate::name::check_name;
 use crate::receipts::Append;
 use crate::subscription::{Consumer, Subscription};
 use crate::terminate::End;
+use crate::times::TopicTimes;
 use crate::unacked::Caps;
 use crate::{
     Broker, ConsumerId, Effect, Handled, MESSAGES_PER_ENTRY_MAX, MetaDone, Now, Outcome, Policy,
@@ -30,6 +32,8 @@ pub(crate) struct Topic {
     /// Messages ever appended in this run, those found at the start included.
     pub(crate) messages: u64,
     pub(crate) end: End,
+    /// Its entries have times, or its policy gives them some.
+    pub(crate) times: Option<Box<TopicTimes>>,
     /// A publish of this turn woke its subscriptions already.
     pub(crate) woken: bool,
     /// It is in the list of topics to trim.
@@ -106,7 +110,7 @@ impl Broker {
         cursors: &BTreeMap<(TopicKey, SubKey), &CursorState>,
     ) {
         let durability = record.durable().expect("decode checked it");
-        let index = self.insert_topic(record.name.clone(), TopicKey(record.key), durability);
+        let index = self.insert_topic(record.name.clone(), record.key, durability);
         let slot = self.topic_at(index).slot;
         let first = self.log.first(slot);
         let messages = self.log.backlog_messages(slot, first);
@@ -134,6 +138,7 @@ impl Broker {
             }
             self.insert_sub(sub);
         }
+        self.list_times(index);
         self.mark_trim(index);
     }
 
@@ -163,7 +168,7 @@ impl Broker {
             return Ok(self.answer_after_meta(id, name, Reply::Topic(TopicId(index))));
         }
         let key = self.new_key();
-        let index = self.insert_topic(name.clone(), TopicKey(key), durability);
+        let index = self.insert_topic(name.clone(), key, durability);
         let reply = Reply::Topic(TopicId(index));
         if !durability.is_stored() {
             return Ok(Some(reply));
@@ -213,6 +218,13 @@ impl Broker {
         policy: Policy,
     ) -> Result<Option<Reply>, RequestError> {
         let before = Arc::clone(&self.find_topic(topic)?.policy);
+        if let Some(dead_letter) = &policy.dead_letter {
+            check_name("subscription", &dead_letter.initial_subscription)?;
+            dead_letter
+                .topic
+                .as_deref()
+                .map_or(Ok(()), |name| check_name("topic", name))?;
+        }
         let durability = self.topic_at(topic.0).durability;
         let policy = Arc::new(policy);
         self.use_policy(topic, Arc::clone(&policy));
@@ -246,11 +258,16 @@ impl Broker {
                 .policy;
             let sub = self.subs[index.0 as usize].as_mut().expect("a topic's own");
             Caps::new(sub.kind, policy).apply(sub, &mut self.consumers);
+            let delays = policy.delays(sub.kind);
             for slot in sub.consumers.clone() {
                 self.offer(index, slot);
             }
+            if !delays {
+                self.heed_no_later(index);
+            }
             self.want(index);
         }
+        self.list_times(topic.0);
     }
 
     pub(crate) fn open_producer(
@@ -299,13 +316,18 @@ impl Broker {
             sequence: entry.sequence,
             publish_ms: self.now.wall_ms,
             arrived_ns: entry.arrived_ns,
-            ..NewEntry::default()
+            deliver_at_ms: entry.deliver_at_ms,
+            deadline_ms: entry.deadline_ms,
+            properties: &[],
         };
         let topic = self.topics[index as usize]
             .as_mut()
             .expect("a producer keeps its topic");
         if topic.end != End::Open {
             return self.refuse(id, entry.sequence, Refusal::Terminated);
+        }
+        if entry.deliver_at_ms != 0 && topic.policy.delays_too_long(entry.deliver_at_ms, self.now) {
+            return self.refuse(id, entry.sequence, Refusal::DelayTooLong);
         }
         let appended = match self.log.append(topic.slot, &new, self.now.mono_ns) {
             Ok(appended) => appended,
@@ -327,6 +349,10 @@ impl Broker {
             topic.woken = true;
             self.woken.push(index);
         }
+        if entry.deliver_at_ms | entry.deadline_ms != 0 || topic.times.is_some() {
+            let with = (&self.log, &mut self.wall_alarms);
+            topic.note_times(index, appended.ordinal, &new.hints(), with);
+        }
         let append = Append {
             producer: id,
             sequence: entry.sequence,
@@ -339,6 +365,25 @@ impl Broker {
         Handled::Taken
     }
 
+    /// An entry was appended that no producer waits for.
+    pub(crate) fn note_append(&mut self, index: u32, ordinal: u64, entry: &NewEntry<'_>) {
+        let topic = self.topics[index as usize].as_mut().expect("appended to");
+        topic.messages += u64::from(entry.messages);
+        if !topic.woken && !topic.durability.is_stored() {
+            topic.woken = true;
+            self.woken.push(index);
+        }
+        if topic.times.is_some() {
+            topic.note_times(
+                index,
+                ordinal,
+                &entry.hints(),
+                (&self.log, &mut self.wall_alarms),
+            );
+        }
+    }
+
+    #[cold]
     fn refuse(&mut self, producer: ProducerId, sequence: u64, why: Refusal) -> Handled {
         let outcome = Outcome::Refused(why);
         let receipts = Receipts {
@@ -392,6 +437,13 @@ impl Broker {
         };
         if let (Ok(()), Undo::Terminate(topic)) = (&done.result, &wait.undo) {
             self.terminated(*topic);
+        }
+        if let (Ok(()), Some((topic, letter))) = (&done.result, &wait.letter) {
+            let answered = self.append_letter(wait.id, *topic, letter);
+            if let Some(reply) = answered.transpose() {
+                self.effects.push_back(Effect::Reply { id: wait.id, reply });
+            }
+            return;
         }
         let reply = match done.result {
             Ok(()) => match wait.reply {
@@ -491,7 +543,7 @@ impl Broker {
         self.write_meta(id, record.name, writes, reply, undo);
     }
 
-    fn write_meta(
+    pub(crate) fn write_meta(
         &mut self,
         id: RequestId,
         name: String,
@@ -505,6 +557,7 @@ impl Broker {
             name,
             reply,
             undo,
+            letter: None,
         };
         self.effects
             .push_back(Effect::Meta(self.meta.begin(writes, wait)));
@@ -524,7 +577,8 @@ impl Broker {
         None
     }
 
-    fn insert_topic(&mut self, name: String, key: TopicKey, durability: Durability) -> u32 {
+    pub(crate) fn insert_topic(&mut self, name: String, key: u64, durability: Durability) -> u32 {
+        let key = TopicKey(key);
         let slot = self.log.open_topic(key, durability);
         let index = u32::try_from(self.topics.len()).expect("fewer than 2^32 topics");
         let name: Box<str> = name.into();
@@ -539,6 +593,7 @@ impl Broker {
             producers: 0,
             messages: 0,
             end: End::default(),
+            times: None,
             woken: false,
             trim: false,
         }));
@@ -555,6 +610,10 @@ impl Broker {
             return;
         };
         self.names.remove(&topic.name);
+        if let Some(mut times) = topic.times {
+            let who = Sleeper::Topic(index);
+            self.wall_alarms.set(who, &mut times.armed_ms, u64::MAX);
+        }
         for sub in &topic.subs {
             self.log.drop_sub(topic.slot, self.sub(*sub).key);
             self.remove_sub(*sub);

@@ -13,8 +13,10 @@ pub(crate) enum State {
     Acked,
     /// Owed again, as soon as somebody may have it.
     Replay,
-    /// Owed at a later time.
+    /// Owed again at a later time, and its key with it.
     Delayed,
+    /// Never handed over, and not to be before its publisher's time.
+    Later,
     /// Being copied to the dead-letter topic.
     DeadLettering,
     /// Could not be read; passed over, never acked by the engine (rule D6).
@@ -29,9 +31,10 @@ const UNREAD: u64 = 0;
 const ACKED: u64 = 1;
 const REPLAY: u64 = 2;
 const DELAYED: u64 = 3;
-const DEAD_LETTERING: u64 = 4;
-const DAMAGED: u64 = 5;
-const HELD: u64 = 6;
+const LATER: u64 = 4;
+const DEAD_LETTERING: u64 = 5;
+const DAMAGED: u64 = 6;
+const HELD: u64 = 7;
 
 impl State {
     #[inline]
@@ -46,6 +49,7 @@ impl State {
             State::Acked => ACKED,
             State::Replay => REPLAY,
             State::Delayed => DELAYED,
+            State::Later => LATER,
             State::DeadLettering => DEAD_LETTERING,
             State::Damaged => DAMAGED,
             State::Held(slot) => HELD + u64::from(slot),
@@ -58,6 +62,7 @@ impl State {
             ACKED => State::Acked,
             REPLAY => State::Replay,
             DELAYED => State::Delayed,
+            LATER => State::Later,
             DEAD_LETTERING => State::DeadLettering,
             DAMAGED => State::Damaged,
             held => State::Held((held - HELD) as u32),

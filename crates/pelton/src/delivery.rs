@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::message::{Message, Messages};
 use crate::port::{AckPart, AckSet, Block, ConsumerId, Data, EntryMeta, ShardHandle, TopicId};
-use crate::{Position, SubscriptionKind, acks};
+use crate::{Position, Properties, SubscriptionKind, acks};
 
-/// What happens to a [`Delivery`] that is dropped without `ack` or `nack`.
+/// What happens to a [`Delivery`] that is dropped without `ack`, `nack` or `reject`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OnDrop {
     /// It is nacked: delivered again, soon. The default.
@@ -26,6 +26,7 @@ pub enum OnDrop {
 #[derive(Clone, Copy)]
 pub struct Entry<'a> {
     body: &'a [u8],
+    properties: &'a [u8],
     meta: &'a EntryMeta,
     redeliveries: u32,
     still: Option<&'a [u64]>,
@@ -33,13 +34,14 @@ pub struct Entry<'a> {
 
 impl<'a> Entry<'a> {
     pub(crate) fn new(
-        body: &'a [u8],
+        (properties, body): (&'a [u8], &'a [u8]),
         meta: &'a EntryMeta,
         redeliveries: u32,
         still: Option<&'a [u64]>,
     ) -> Entry<'a> {
         Entry {
             body,
+            properties,
             meta,
             redeliveries,
             still,
@@ -98,6 +100,20 @@ impl<'a> Entry<'a> {
         self.meta.publish_ms
     }
 
+    /// The time it is not delivered before ([`Message::deliver_at_ms`]), in Unix milliseconds; 0 if it
+    /// has none.
+    #[must_use]
+    pub fn deliver_at_ms(&self) -> u64 {
+        self.meta.deliver_at_ms
+    }
+
+    /// The time from which it is not delivered ([`Message::deadline_ms`]), in Unix milliseconds; 0 if
+    /// it has none of its own.
+    #[must_use]
+    pub fn deadline_ms(&self) -> u64 {
+        self.meta.deadline_ms
+    }
+
     /// When the producer sent it, or meant to ([`Message::intended_ns`]), in nanoseconds of the
     /// engine's clock; 0 if it was read from disk.
     #[must_use]
@@ -121,6 +137,12 @@ impl<'a> Entry<'a> {
     #[must_use]
     pub fn redelivery_count(&self) -> u32 {
         self.redeliveries
+    }
+
+    /// Properties of the entry as a whole: what the engine says of a dead letter (rule D121).
+    #[must_use]
+    pub fn properties(&self) -> Properties<'a> {
+        Properties::of(self.properties)
     }
 
     /// Its body as stored: framed messages.
@@ -244,6 +266,17 @@ impl Delivery {
         });
     }
 
+    /// It cannot be handled: it goes to the dead-letter topic of the topic's policy
+    /// ([`crate::DeadLetter`]) and is acked once a copy is durable there. Without such a policy it is
+    /// dropped and counted ([`crate::SubscriptionStats::rejected_messages`]).
+    pub fn reject(mut self) {
+        self.settled = true;
+        self.source.push(Data::Reject {
+            consumer: self.source.id,
+            position: self.position(),
+        });
+    }
+
     /// Neither: it stays with the consumer until that is closed, whatever its [`OnDrop`].
     pub fn keep(mut self) {
         self.settled = true;
@@ -253,7 +286,7 @@ impl Delivery {
     #[must_use]
     pub fn entry(&self) -> Entry<'_> {
         Entry::new(
-            self.block.body(self.slot),
+            (self.block.properties(self.slot), self.block.body(self.slot)),
             self.block.meta(self.slot),
             self.redeliveries,
             self.part.as_ref().map(AckSet::words),

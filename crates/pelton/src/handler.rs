@@ -79,7 +79,12 @@ pub(crate) fn wrap(
         };
         let redeliveries = delivery.redelivery_count();
         let still = delivery.still();
-        let entry = Entry::new(delivery.body(), delivery.meta(), redeliveries, still);
+        let entry = Entry::new(
+            (delivery.properties(), delivery.body()),
+            delivery.meta(),
+            redeliveries,
+            still,
+        );
         handler(&HandlerDelivery {
             entry,
             forward: &forward,

@@ -76,6 +76,22 @@
 //! [`Reader`] ([`Topic::reader`]) reads without a subscription that is kept. Who goes back finds what
 //! some subscription still keeps: entries that all of them have acked are gone.
 //!
+//! # Times
+//!
+//! A message may name a time before which it is not delivered ([`Message::deliver_at_ms`],
+//! [`Message::deliver_after`]; Shared and KeyShared subscriptions) and one from which it is worth
+//! nothing ([`Message::deadline_ms`]). A topic's [`Policy`] may give every message a time to live or a
+//! deadline: what expires is acked, held or not; what misses its deadline is given to nobody. Both are
+//! counted in [`SubscriptionStats`], and cost neither permits nor reads. The times are the wall
+//! clock's, so a step of it changes what is due.
+//!
+//! # Dead letters
+//!
+//! With [`Policy::dead_letter`] an entry that is rejected ([`Delivery::reject`], [`Verdict::Reject`]),
+//! nacked or handed over too often is copied to a topic of its own, `<topic>-<subscription>-DLQ` by
+//! default, and acked once the copy is as durable as the topic. Its [`Entry::properties`] say where it
+//! comes from and why. A crash in between leaves a second copy at worst.
+//!
 //! # Threads
 //!
 //! An engine has shards ([`Builder::shards`]): one thread each, named `pelton-shard-N`, that owns its
@@ -152,9 +168,9 @@ pub use topic::{Topic, TopicBuilder};
 pub use pelton_shard::broker::keys::KeyRange;
 pub use pelton_shard::broker::storage::{Durability, Position};
 pub use pelton_shard::broker::{
-    Backoff, BrokerStats, CapScope, ConsumerStats, Explanation, InitialPosition,
-    MESSAGES_PER_ENTRY_MAX, Policy, Reason, SeekTo, SubscriptionKind, SubscriptionStats,
-    TopicStats, Why,
+    Backoff, BrokerStats, CapScope, ConsumerStats, DeadLetter, DeadlineAction, Explanation,
+    InitialPosition, MESSAGES_PER_ENTRY_MAX, Policy, Properties, Reason, SeekTo, SubscriptionKind,
+    SubscriptionStats, TopicStats, Why,
 };
 pub use pelton_shard::metrics::{self, ShardMetrics};
 pub use pelton_shard::port::{CloseReason, ShardStats, Verdict};

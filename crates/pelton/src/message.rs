@@ -9,6 +9,10 @@
 //!
 //! There is no count and no checksum in here: the entry's stored header has both.
 
+use std::time::Duration;
+
+use crate::Clock;
+
 /// Bytes in front of each message's key and payload.
 pub const MESSAGE_HEADER_BYTES: usize = 6;
 
@@ -26,6 +30,34 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
     /// When it was meant to be sent, on [`crate::Clock`]; 0 means "now". Not part of what is stored.
     pub(crate) intended_ns: u64,
+    pub(crate) deliver: When,
+    pub(crate) deadline: When,
+}
+
+/// An instant of the wall clock that a message may name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum When {
+    #[default]
+    Unsaid,
+    /// Unix milliseconds.
+    At(u64),
+    /// Milliseconds from when it is sent.
+    After(u64),
+}
+
+impl When {
+    fn after(span: Duration) -> When {
+        When::After(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+    }
+
+    /// Unix milliseconds; 0 if nothing is said. Reads the clock only for a span.
+    pub(crate) fn unix_ms(self, clock: &Clock) -> u64 {
+        match self {
+            When::Unsaid => 0,
+            When::At(unix_ms) => unix_ms,
+            When::After(ms) => clock.wall_ms().saturating_add(ms),
+        }
+    }
 }
 
 impl<'a> Message<'a> {
@@ -33,9 +65,8 @@ impl<'a> Message<'a> {
     #[must_use]
     pub fn new(payload: &'a [u8]) -> Message<'a> {
         Message {
-            key: None,
             payload,
-            intended_ns: 0,
+            ..Message::default()
         }
     }
 
@@ -55,6 +86,43 @@ impl<'a> Message<'a> {
     #[must_use]
     pub fn intended_ns(mut self, intended_ns: u64) -> Message<'a> {
         self.intended_ns = intended_ns;
+        self
+    }
+
+    /// Not to be delivered before this time, in Unix milliseconds; to be exact, in the first turn of
+    /// the shard at or after it. Shared and KeyShared subscriptions heed it, others deliver at once
+    /// and in order (rules D122 and D123). Of a batch the latest time counts. 0 is "at once".
+    ///
+    /// A topic's policy may switch it off or limit it:
+    /// [`Policy::delayed_delivery_max_delay_in_millis`](crate::Policy).
+    #[must_use]
+    pub fn deliver_at_ms(mut self, unix_ms: u64) -> Message<'a> {
+        self.deliver = When::At(unix_ms);
+        self
+    }
+
+    /// As [`Message::deliver_at_ms`], so long after it is sent; whole milliseconds.
+    #[must_use]
+    pub fn deliver_after(mut self, delay: Duration) -> Message<'a> {
+        self.deliver = When::after(delay);
+        self
+    }
+
+    /// Worth nothing from this time on, in Unix milliseconds: an entry that nobody was given by then
+    /// is given to nobody, but dropped and counted (rules D130 and D131). Of a batch the latest
+    /// deadline counts, and none if a message has none. 0 is "no deadline".
+    ///
+    /// The topic's policy may give every message one; the earlier counts.
+    #[must_use]
+    pub fn deadline_ms(mut self, unix_ms: u64) -> Message<'a> {
+        self.deadline = When::At(unix_ms);
+        self
+    }
+
+    /// As [`Message::deadline_ms`], so long after it is sent; whole milliseconds.
+    #[must_use]
+    pub fn deadline_after(mut self, span: Duration) -> Message<'a> {
+        self.deadline = When::after(span);
         self
     }
 
@@ -169,7 +237,7 @@ impl<'a> Messages<'a> {
             Message {
                 key,
                 payload,
-                intended_ns: 0,
+                ..Message::default()
             },
             rest,
         ))

@@ -11,7 +11,8 @@ pub(crate) use pelton_shard::nanos;
 pub(crate) use pelton_shard::port::{
     AckPart, Answer, Arrival, CloseReason, ConsumerSignal, Control, Data,
     ForwardError as ShardForwardError, ForwardTo, Handler, HandlerDelivery as ShardDelivery,
-    NoReply, Ports, ProducerSignal, ProducerState, Publish, PushError, RECEIPTS_PER_PAGE,
-    ReceiptPage, ReceiptState, ReplyFrom, ShardHandle, ShardStats, on_shard_thread, reply,
+    NoReply, Ports, ProducerSignal, ProducerState, Publish, PublishTimes, PushError,
+    RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState, ReplyFrom, ShardHandle, ShardStats,
+    on_shard_thread, reply,
 };
 pub(crate) use pelton_shard::rings::{Receiver, SlotSender, slots, spsc};

@@ -8,7 +8,8 @@ use std::task::{Context, Poll, Waker};
 use crate::error::{ReceiptError, SendError, TrySendError};
 use crate::message::{KEY_BYTES_MAX, Message, frame, key_hash};
 use crate::port::{
-    MESSAGES_PER_ENTRY_MAX, ProducerId, ProducerSignal, ProducerState, Publish, Request, SlotSender,
+    MESSAGES_PER_ENTRY_MAX, ProducerId, ProducerSignal, ProducerState, Publish, PublishTimes,
+    Request, SlotSender,
 };
 use crate::receipt::{Pages, Receipt};
 use crate::topic::{EntryLimit, TopicInner};
@@ -259,10 +260,12 @@ impl Producer {
             messages: 0,
             key_hash: 0,
             intended_ns: 0,
+            times: PublishTimes::default(),
         };
         for message in messages {
             self.check(&message)?;
             framed.messages += 1;
+            framed.add_times(&message, &self.clock);
             if framed.messages > MESSAGES_PER_ENTRY_MAX {
                 let (messages, max) = (framed.messages, MESSAGES_PER_ENTRY_MAX);
                 return Err(SendError::BatchSize {
@@ -357,11 +360,13 @@ impl Producer {
     }
 
     fn push_one(&mut self, message: &Message<'_>) {
-        let framed = Framed {
+        let mut framed = Framed {
             messages: 1,
             key_hash: message.key.map_or(0, key_hash),
             intended_ns: message.intended_ns,
+            times: PublishTimes::default(),
         };
+        framed.add_times(message, &self.clock);
         self.push(&framed, |_, slot| {
             slot.body.clear();
             frame(&mut slot.body, message);
@@ -384,6 +389,7 @@ impl Producer {
             slot.key_hash = framed.key_hash;
             slot.sequence = sequence;
             slot.arrived_ns = arrived_ns;
+            slot.times = framed.boxed_times();
             slot.page = first.then(|| Arc::clone(page));
         });
         assert!(
@@ -421,6 +427,30 @@ struct Framed {
     messages: u32,
     key_hash: u32,
     intended_ns: u64,
+    times: PublishTimes,
+}
+
+impl Framed {
+    /// Of a batch the latest times count (rule D130): no message is delivered early, and none is
+    /// dropped that another one of its entry would have been delivered with.
+    fn add_times(&mut self, message: &Message<'_>, clock: &Clock) {
+        let (deliver_at_ms, deadline_ms) = (
+            message.deliver.unix_ms(clock),
+            message.deadline.unix_ms(clock),
+        );
+        let times = &mut self.times;
+        times.deliver_at_ms = times.deliver_at_ms.max(deliver_at_ms);
+        let none = deadline_ms == 0 || (self.messages > 1 && times.deadline_ms == 0);
+        times.deadline_ms = if none {
+            0
+        } else {
+            times.deadline_ms.max(deadline_ms)
+        };
+    }
+
+    fn boxed_times(&self) -> Option<Box<PublishTimes>> {
+        (self.times != PublishTimes::default()).then(|| Box::new(self.times))
+    }
 }
 
 impl Drop for Producer {

@@ -66,6 +66,7 @@ struct HandlerPort {
 pub(crate) struct Verdicts {
     pub(crate) acked: Vec<Position>,
     pub(crate) nacked: Vec<Position>,
+    pub(crate) rejected: Vec<Position>,
     /// Its grant woke a dispatcher.
     pub(crate) granted: bool,
     /// It panicked: detach it.
@@ -77,10 +78,11 @@ impl Verdicts {
         let Verdicts {
             acked,
             nacked,
+            rejected,
             granted,
             panicked,
         } = self;
-        acked.is_empty() && nacked.is_empty() && !granted && !panicked
+        acked.is_empty() && nacked.is_empty() && rejected.is_empty() && !granted && !panicked
     }
 }
 
@@ -403,6 +405,10 @@ impl HandlerPort {
                 Some(Verdict::Nack) => {
                     outbox.drop_current();
                     handled.nacked.push(position);
+                }
+                Some(Verdict::Reject) => {
+                    outbox.drop_current();
+                    handled.rejected.push(position);
                 }
                 None => {
                     outbox.drop_current();

@@ -44,6 +44,7 @@ impl Shard {
         // What handlers forwarded to topics of this shard joins the data lane of the next turn.
         while let Some(data) = self.outbox.pop_own() {
             work.data += 1;
+            work.to_itself += 1;
             self.on_peer(self.shared.index, data, now);
         }
         self.outbox.flush(&mut self.watch.metrics.counters);
@@ -83,6 +84,10 @@ impl Shard {
                     .carry_out(op, now.mono_ns, &mut self.watch.metrics);
             }
             Effect::Meta(op) => self.disk.meta(op, now.mono_ns),
+            Effect::DeadLetter { token, letter } => {
+                let owner = self.routes.shard_of(&letter.topic);
+                self.outbox.send_letter(owner, token, letter);
+            }
             Effect::Active { consumer, active } => self.consumers.set_active(consumer, active),
             Effect::LogState(state) => self.set_log_state(state),
         }
@@ -116,6 +121,10 @@ impl Shard {
                     position,
                     delay_ns: None,
                 };
+                let _ = self.broker.handle(event, now);
+            }
+            for position in verdicts.rejected.drain(..) {
+                let event = Event::Reject { consumer, position };
                 let _ = self.broker.handle(event, now);
             }
             if std::mem::take(&mut verdicts.granted) {
@@ -155,6 +164,7 @@ impl Shard {
             Outcome::Refused(Refusal::Invalid) => Some(Counter::RefusedTooLarge),
             Outcome::Refused(Refusal::Closed) => Some(Counter::RefusedClosed),
             Outcome::Refused(Refusal::Terminated) => Some(Counter::RefusedTerminated),
+            Outcome::Refused(Refusal::DelayTooLong) => Some(Counter::RefusedDelay),
             Outcome::Unknown => None,
         };
         if let Some(counter) = counter {
@@ -253,6 +263,9 @@ impl Shard {
                 reply.send(answer);
             }
             Some(Pending::Stats { spare, reply }) => self.give_stats(spare, reply, answer),
+            Some(Pending::Letter { from, token }) => {
+                self.outbox.answer_letter(from, token, answer.is_ok());
+            }
             Some(Pending::Own) | None => {}
         }
     }

@@ -1,7 +1,7 @@
 //! The mesh: a ring pair per ordered pair of shards, two lanes each, and what a shard has for others.
 //!
-//! Two things cross: control requests that arrived at a shard that does not own their topic, and
-//! entries that a handler forwards, with their answers. A full ring makes its sender keep the items,
+//! Three things cross: control requests that arrived at a shard that does not own their topic,
+//! entries that a handler forwards, and dead letters; the latter two with their answers. A full ring makes its sender keep the items,
 //! in order, while it goes on draining its own inbox (rule A7.2), so two full shards cannot block
 //! each other. The memory of a forwarded body goes home with its answer (rule A7.3).
 
@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use pelton_broker::storage::Position;
-use pelton_broker::{ConsumerId, ProducerId};
+use pelton_broker::{ConsumerId, Letter, ProducerId};
 use pelton_metrics::{Counter, Counters};
 use pelton_rings::{Receiver, Sender, spsc};
 
@@ -39,6 +39,10 @@ pub(crate) enum PeerData {
         stored: bool,
         body: Vec<u8>,
     },
+    /// A dead letter for a topic of the receiver; the sending core bounds how many are on their way.
+    Letter { token: u64, letter: Box<Letter> },
+    /// What became of one.
+    LetterAnswer { token: u64, stored: bool },
 }
 
 /// An entry on its way to the shard that owns its topic.
@@ -270,6 +274,18 @@ impl Outbox {
             position,
             stored: !refused,
         })
+    }
+
+    /// Sends a dead letter to the shard that owns its topic.
+    pub(crate) fn send_letter(&mut self, to: u32, token: u64, letter: Box<Letter>) {
+        let data = &mut self.peers[to as usize].data;
+        data.push_back(PeerData::Letter { token, letter });
+    }
+
+    /// Answers a dead letter that came from shard `to`.
+    pub(crate) fn answer_letter(&mut self, to: u32, token: u64, stored: bool) {
+        let data = &mut self.peers[to as usize].data;
+        data.push_back(PeerData::LetterAnswer { token, stored });
     }
 
     /// Hands a control request to the shard that owns its topic.

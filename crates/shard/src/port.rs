@@ -31,7 +31,7 @@ use overflow::{Overflow, overflow};
 
 pub use handler::{ForwardError, ForwardTo, Handler, HandlerDelivery, Verdict};
 pub(crate) use overflow::{Lanes, Overflowed};
-pub use receipt::{Publish, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState};
+pub use receipt::{Publish, PublishTimes, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState};
 pub use reply::{NoReply, ReplyFrom, ReplyTo, reply};
 pub(crate) use signal::RUNS_WAITING_FEW;
 pub use signal::{CloseReason, ConsumerSignal, ProducerSignal, ProducerState};
@@ -173,6 +173,13 @@ pub enum Data {
     },
     /// This entry goes back as if it had not been handed over.
     Release {
+        /// Who.
+        consumer: ConsumerId,
+        /// What.
+        position: Position,
+    },
+    /// This entry cannot be handled: it goes to the dead-letter topic, if there is one.
+    Reject {
         /// Who.
         consumer: ConsumerId,
         /// What.

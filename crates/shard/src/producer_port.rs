@@ -177,14 +177,14 @@ impl ProducerPort {
                     ..
                 } = forwarded;
                 answers.push_back((from, token, Vec::new()));
-                let (sequence, page) = (*next, None);
+                let sequence = *next;
                 *aside = Publish {
                     body,
                     messages,
                     key_hash,
                     sequence,
                     arrived_ns,
-                    page,
+                    ..Publish::default()
                 };
                 *next += 1;
                 *held = true;

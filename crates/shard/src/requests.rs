@@ -24,6 +24,11 @@ pub(crate) enum Pending {
         spare: Box<ShardMetrics>,
         reply: ReplyTo<ShardStats>,
     },
+    /// A dead letter of that shard, under its token there.
+    Letter {
+        from: u32,
+        token: u64,
+    },
     /// The shard itself asked and wants no answer.
     Own,
 }
@@ -48,7 +53,8 @@ impl Requests {
             }
             None => {
                 self.pending.push(Some(pending));
-                u32::try_from(self.pending.len() - 1).expect("each is memory of its asker")
+                u32::try_from(self.pending.len() - 1)
+                    .expect("bounded by the control lane and the letters of each shard")
             }
         };
         RequestId(u64::from(index))

@@ -20,7 +20,7 @@
 
 use std::sync::Arc;
 
-use pelton_broker::{Broker, Event, Handled, Now, Publish as Entry};
+use pelton_broker::{Broker, Event, Handled, Now, Publish as Entry, Request};
 use pelton_metrics::Counter;
 use pelton_sys::Clock;
 
@@ -30,7 +30,7 @@ use crate::idle::Sleeper;
 use crate::inbox::{Inbox, Input, Item};
 use crate::mesh::{Outbox, PeerData};
 use crate::port::{Data, Shared};
-use crate::requests::Requests;
+use crate::requests::{Pending, Requests};
 use crate::routes::Routes;
 use crate::stop::Stop;
 use crate::watch::{TurnWork, Watch};
@@ -96,7 +96,10 @@ impl Shard {
         let items = work.items();
         // What the core was told behind its tick has consequences, as it may have of an answer of the
         // disk, and what was held back may fit after the trims of this turn.
-        let told_late = work.handled > 0 || work.written_bytes > 0 || work.completions > 0;
+        let told_late = work.handled > 0
+            || work.to_itself > 0
+            || work.written_bytes > 0
+            || work.completions > 0;
         let more = told_late
             || self.broker.has_work()
             || self.stop.as_ref().is_some_and(Stop::wants_turn)
@@ -153,13 +156,17 @@ impl Shard {
             let before = budget;
             let item = self.inbox.take(&mut budget, &mut |input| match input {
                 Input::Publish(producer, slot) => {
+                    let times = slot.times.as_deref().copied().unwrap_or_default();
                     let entry = Entry {
                         body: &slot.body,
                         messages: slot.messages,
                         key_hash: slot.key_hash,
                         sequence: slot.sequence,
                         arrived_ns: slot.arrived_ns,
+                        deliver_at_ms: times.deliver_at_ms,
+                        deadline_ms: times.deadline_ms,
                     };
+                    let entry = &entry;
                     let handled = broker.handle(Event::Publish { producer, entry }, now);
                     if handled == Handled::Held {
                         held += 1;
@@ -210,7 +217,7 @@ impl Shard {
         let _ = self.broker.handle(event, now);
     }
 
-    /// An entry that a handler forwarded, or the answer to one.
+    /// An entry that a handler forwarded, a dead letter, or the answer to one of them.
     pub(crate) fn on_peer(&mut self, from: u32, data: PeerData, now: Now) {
         match data {
             PeerData::Forward(forwarded) => {
@@ -220,6 +227,15 @@ impl Shard {
                     // Its producer is closed.
                     Err(gone) => self.outbox.answer(gone.from, gone.token, false, gone.body),
                 }
+            }
+            PeerData::Letter { token, letter } => {
+                let id = self.requests.insert(Pending::Letter { from, token });
+                let request = Request::DeadLetter(letter);
+                let _ = self.broker.handle(Event::Request { id, request }, now);
+            }
+            PeerData::LetterAnswer { token, stored } => {
+                let event = Event::DeadLettered { token, stored };
+                let _ = self.broker.handle(event, now);
             }
             PeerData::Answer {
                 token,
@@ -304,6 +320,7 @@ fn event_of(data: &Data) -> Event<'_> {
             delay_ns: Some(u64::from(delay_ms) * 1_000_000),
         },
         Data::Release { consumer, position } => Event::Release { consumer, position },
+        Data::Reject { consumer, position } => Event::Reject { consumer, position },
         Data::NackAll { consumer } => Event::NackAll { consumer },
     }
 }

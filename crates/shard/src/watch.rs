@@ -26,6 +26,8 @@ pub struct TurnWork {
     pub effects: u32,
     /// Entries given to handlers on this thread.
     pub handled: u32,
+    /// Of the data, what the shard had for itself: forwards and dead letters, and their answers.
+    pub to_itself: u32,
     /// Bytes written to segments inline.
     pub written_bytes: u64,
 }

@@ -319,6 +319,7 @@ impl World {
                 key_hash: entry.key_hash,
                 sequence,
                 arrived_ns: self.now.mono_ns,
+                ..Publish::default()
             };
             of.owed.insert(sequence, life.entries.len());
             of.next_sequence += 1;

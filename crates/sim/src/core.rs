@@ -234,6 +234,7 @@ impl Core {
 
     /// True if the entry was taken, or refused for good.
     pub(crate) fn publish(&mut self, producer: ProducerId, entry: Publish<'_>, now: Now) -> bool {
+        let entry = &entry;
         let event = Event::Publish { producer, entry };
         self.broker.handle(event, now) == Handled::Taken
     }
@@ -346,6 +347,7 @@ impl Core {
                 } => out.push(Out::Reset(consumer, becomes, granter)),
                 Effect::EndOfTopic { consumer } => out.push(Out::EndOfTopic(consumer)),
                 Effect::Terminated { producer } => out.push(Out::Terminated(producer)),
+                other @ Effect::DeadLetter { .. } => unreachable!("nobody asked for {other:?}"),
             }
         }
         out

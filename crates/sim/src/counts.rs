@@ -215,6 +215,7 @@ fn check_sub(
         backlog_messages,
         unacked_messages: sub.unacked(None, entries),
         replay_entries: sub.replay_entries() + sub.aside,
+        delayed_entries: sub.delayed_entries(),
         delivered_messages: sub.delivered_messages,
         acked_messages: sub.acked_messages,
         durable: sub.durable,
@@ -223,6 +224,11 @@ fn check_sub(
         dropped_messages: 0,
         damaged_entries: 0,
         first_damaged: None,
+        expired_messages: 0,
+        deadline_dropped_messages: 0,
+        dead_lettered_messages: 0,
+        dead_lettering_entries: 0,
+        rejected_messages: 0,
         consumers: Vec::new(),
     };
     let expected = match passed {

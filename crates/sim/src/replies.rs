@@ -102,7 +102,7 @@ impl World {
                         Refusal::DiskFull => disk.was_full,
                         Refusal::Poisoned => disk.harmed,
                         Refusal::Terminated => life.end.takes_nothing(),
-                        Refusal::NoSegment | Refusal::Invalid => false,
+                        Refusal::NoSegment | Refusal::Invalid | Refusal::DelayTooLong => false,
                     };
                     hold("receipts", legal, || {
                         format!("{receipts:?} without a reason")

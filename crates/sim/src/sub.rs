@@ -581,6 +581,11 @@ impl Sub {
         })
     }
 
+    pub(crate) fn delayed_entries(&self) -> u64 {
+        let delayed = |state: &&State| matches!(state, State::Delayed(_));
+        self.states.values().filter(delayed).count() as u64
+    }
+
     pub(crate) fn replay_entries(&self) -> u64 {
         let replay = self
             .states

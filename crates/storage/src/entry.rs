@@ -73,8 +73,10 @@ impl NewEntry<'_> {
         self.properties.len() + self.body.len()
     }
 
+    /// What the log will tell of it without reading it.
+    #[must_use]
     #[inline]
-    pub(crate) fn hints(&self) -> Hints {
+    pub fn hints(&self) -> Hints {
         Hints {
             key_hash: self.key_hash,
             publish_ms: self.publish_ms,

@@ -196,6 +196,11 @@ impl Index {
         })
     }
 
+    /// Ordinals of the entries with times, in order.
+    pub(crate) fn timed(&self) -> impl Iterator<Item = u64> {
+        self.timed.iter().map(|timed| timed.ordinal)
+    }
+
     fn times(&self, ordinal: u64) -> Option<&Timed> {
         let at = self
             .timed

@@ -234,7 +234,7 @@ impl Log {
                 ticket: Ticket(0),
             });
         }
-        self.append_slow(slot, entry, now_ns)
+        self.append_apart(slot, entry, now_ns)
     }
 
     /// The first live ordinal; equal to `end` if there is none.
@@ -418,8 +418,11 @@ impl Log {
         self.topics[slot.0 as usize].live.as_deref()
     }
 
+    /// As [`Log::append`], and never inlined: for who appends rarely.
+    ///
+    /// Errors: [`Refused`]; then nothing has changed.
     #[cold]
-    fn append_slow(
+    pub fn append_apart(
         &mut self,
         slot: TopicSlot,
         entry: &NewEntry<'_>,

@@ -39,6 +39,28 @@ impl Log {
         }
     }
 
+    /// Live entries that have a deliver-at or a deadline, in order, with their hints: what a topic's
+    /// timers are made of again. Reads nothing. Durable topics: looks at those entries only; memory
+    /// topics: walks all of them, whose number the memory bounds.
+    #[must_use]
+    pub fn timed(&self, slot: TopicSlot) -> Vec<(u64, Hints)> {
+        let Some(live) = self.live(slot) else {
+            return Vec::new();
+        };
+        if self.topics[slot.0 as usize].durability.is_stored() {
+            let timed = live.index.timed();
+            return timed
+                .filter_map(|ordinal| Some((ordinal, live.index.hints(ordinal)?)))
+                .collect();
+        }
+        let entries = live
+            .memory_blocks()
+            .flat_map(|(first, block)| (first..).zip(block.metas().iter().map(EntryMeta::hints)));
+        entries
+            .filter(|(ordinal, hints)| *ordinal >= live.first && hints.is_timed())
+            .collect()
+    }
+
     /// Messages in live entries from `ordinal` on. Walks 512 entries at most.
     #[must_use]
     pub fn backlog_messages(&self, slot: TopicSlot, ordinal: u64) -> u64 {

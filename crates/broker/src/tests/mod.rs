@@ -7,12 +7,14 @@ use proptest::prelude::*;
 
 use crate::{ConsumerId, Event, Outcome, Request, RequestError, SubscriptionKind};
 
+mod dead_letters;
 mod disk;
 mod ends;
 mod explain;
 mod found;
 mod kinds;
 mod positions;
+mod times;
 mod world;
 
 use world::World;

@@ -7,10 +7,25 @@ use pelton_storage::{Durability, Log, Options as LogOptions, Position};
 
 use super::disk::FakeDisk;
 use crate::{
-    Broker, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, Now, Options, Policy,
-    ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId, Subscribe,
+    Broker, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, Letter, Now, Options,
+    Policy, ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId, Subscribe,
     SubscriptionKind, SubscriptionStats, TopicId, Why,
 };
+
+/// What becomes of dead letters on their way to their topic, which is in the same core here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mail {
+    Works,
+    /// They stay on their way.
+    Holds,
+    /// They arrive, and nobody says so.
+    Unanswered,
+    /// They come back.
+    Fails,
+}
+
+/// Requests for letters have their token on top of this as their id.
+const LETTER: u64 = 1 << 32;
 
 /// How a consumer attaches.
 #[derive(Clone, Debug)]
@@ -66,6 +81,10 @@ pub(super) struct World {
     pub(super) resets: Vec<(ConsumerId, ConsumerId)>,
     /// Attachments that were told the end of the topic.
     pub(super) ended: Vec<ConsumerId>,
+    pub(super) mail: Mail,
+    pub(super) letters: Vec<(u64, Box<Letter>)>,
+    /// Properties and bodies of deliveries that have properties, in order.
+    pub(super) read: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 impl World {
@@ -119,6 +138,9 @@ impl World {
             replies: Vec::new(),
             resets: Vec::new(),
             ended: Vec::new(),
+            mail: Mail::Works,
+            letters: Vec::new(),
+            read: Vec::new(),
         };
         let name = "t".to_owned();
         let open = Request::OpenTopic { name, durability };
@@ -170,11 +192,34 @@ impl World {
             while let Some(effect) = self.broker.poll_effect() {
                 self.carry_out(effect);
             }
+            if self.carry_mail() {
+                continue;
+            }
             let Some(done) = self.disk.next_done() else {
                 return;
             };
             self.send(done);
         }
+    }
+
+    /// Hands on the letters that are on their way; true if there were some.
+    fn carry_mail(&mut self) -> bool {
+        if self.mail == Mail::Holds {
+            return false;
+        }
+        let letters = std::mem::take(&mut self.letters);
+        let any = !letters.is_empty();
+        for (token, letter) in letters {
+            if self.mail == Mail::Fails {
+                let stored = false;
+                self.send(Event::DeadLettered { token, stored });
+                continue;
+            }
+            let request = Request::DeadLetter(letter);
+            let id = RequestId(LETTER + token);
+            self.send(Event::Request { id, request });
+        }
+        any
     }
 
     fn carry_out(&mut self, effect: Effect) {
@@ -184,6 +229,11 @@ impl World {
                     let meta = run.block.meta(slot);
                     self.got
                         .push((consumer, meta.position, meta.messages, run.redeliveries));
+                    let properties = run.block.properties(slot);
+                    if !properties.is_empty() {
+                        let body = run.block.body(slot).to_vec();
+                        self.read.push((properties.to_vec(), body));
+                    }
                     if let Some(still) = &run.still {
                         self.parts.push((meta.position, still.to_vec()));
                     }
@@ -191,7 +241,16 @@ impl World {
             }
             Effect::Active { consumer, active } => self.told.push((consumer, active)),
             Effect::Receipts(receipts) => self.receipts.push(receipts),
+            Effect::Reply { id, reply } if id.0 >= LETTER => {
+                if self.mail == Mail::Works {
+                    self.send(Event::DeadLettered {
+                        token: id.0 - LETTER,
+                        stored: reply.is_ok(),
+                    });
+                }
+            }
             Effect::Reply { reply, .. } => self.replies.push(reply),
+            Effect::DeadLetter { token, letter } => self.letters.push((token, letter)),
             Effect::Reset {
                 consumer,
                 becomes,
@@ -228,22 +287,30 @@ impl World {
     }
 
     pub(super) fn publish_keyed(&mut self, key_hash: u32, messages: u32) {
-        {
-            let (sequence, body) = (self.sequence, self.sequence.to_le_bytes());
-            let entry = Publish {
-                body: &body,
-                messages,
-                key_hash,
-                sequence,
-                arrived_ns: 1,
-            };
-            self.send(Event::Publish {
-                producer: self.producer,
-                entry,
-            });
-            self.hashes.push(key_hash);
-            self.sequence += 1;
-        }
+        self.publish_with(|entry| {
+            entry.key_hash = key_hash;
+            entry.messages = messages;
+        });
+    }
+
+    /// An entry of one message, unless `with` says something else.
+    pub(super) fn publish_with(&mut self, with: impl FnOnce(&mut Publish<'_>)) {
+        let (sequence, body) = (self.sequence, self.sequence.to_le_bytes());
+        let mut entry = Publish {
+            body: &body,
+            messages: 1,
+            sequence,
+            arrived_ns: 1,
+            ..Publish::default()
+        };
+        with(&mut entry);
+        let key_hash = entry.key_hash;
+        self.send(Event::Publish {
+            producer: self.producer,
+            entry: &entry,
+        });
+        self.hashes.push(key_hash);
+        self.sequence += 1;
     }
 
     pub(super) fn try_attach(
@@ -388,12 +455,26 @@ impl World {
             .next_deadline()
             .filter(|&due_ns| due_ns <= until)
         {
-            self.now.mono_ns = self.now.mono_ns.max(due_ns - 1);
+            self.move_clocks(due_ns.saturating_sub(1));
             self.settle();
         }
-        self.now.mono_ns = self.now.mono_ns.max(until);
+        self.move_clocks(until);
         self.settle();
         self.got.len() - before
+    }
+
+    /// Both clocks go on, at least to there.
+    fn move_clocks(&mut self, mono_ns: u64) {
+        let mono_ns = self.now.mono_ns.max(mono_ns);
+        self.now.wall_ms += mono_ns / 1_000_000 - self.now.mono_ns / 1_000_000;
+        self.now.mono_ns = mono_ns;
+    }
+
+    /// Lets time pass until the wall clock shows so many milliseconds.
+    pub(super) fn pass_until_ms(&mut self, wall_ms: u64) -> usize {
+        let ms = wall_ms - self.now.wall_ms;
+        let into_ms = self.now.mono_ns % 1_000_000;
+        self.pass_ns(ms * 1_000_000 - into_ms.min(ms * 1_000_000))
     }
 
     pub(super) fn policy(&mut self, policy: Policy) -> usize {

@@ -63,7 +63,12 @@ impl Consumer {
             let Some(run) = &self.current else { break };
             let (block, slot) = (&run.block, run.first_slot);
             let (meta, still) = (block.meta(slot), run.still.as_deref());
-            let entry = Entry::new(block.body(slot), meta, run.redeliveries, still);
+            let entry = Entry::new(
+                (block.properties(slot), block.body(slot)),
+                meta,
+                run.redeliveries,
+                still,
+            );
             let messages = entry.message_count();
             self.shown = Some(messages);
             verdicts.current = Some(entry.position());
@@ -92,13 +97,17 @@ impl Verdicts {
         let Some(position) = self.current.take() else {
             return;
         };
-        if verdict == Verdict::Nack {
-            self.send_run();
-            self.source.push(Data::Nack {
-                consumer: self.source.id,
-                position,
-            });
-            return;
+        let consumer = self.source.id;
+        match verdict {
+            Verdict::Ack => {}
+            Verdict::Nack => {
+                self.send_run();
+                return self.source.push(Data::Nack { consumer, position });
+            }
+            Verdict::Reject => {
+                self.send_run();
+                return self.source.push(Data::Reject { consumer, position });
+            }
         }
         match &mut self.run {
             Some((first, entries)) if position.is_behind(*first, u64::from(*entries)) => {

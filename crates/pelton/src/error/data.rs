@@ -209,6 +209,11 @@ pub enum ReceiptError {
         "storing an entry failed: its topic was terminated before the entry was taken; use another topic"
     )]
     Terminated,
+    /// It was to be delivered later than the topic's policy allows.
+    #[error(
+        "storing an entry failed: it asks to be delivered later than delayedDeliveryMaxDelayInMillis of its topic's policy allows; deliver it sooner, or raise that"
+    )]
+    DelayTooLong,
     /// A write or sync failed with this entry in it: it may or may not be stored.
     #[error(
         "whether an entry is stored is unknown: {error}; open the engine again and read the topic's end before sending it again"

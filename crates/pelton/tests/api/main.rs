@@ -7,6 +7,7 @@
 mod common;
 
 mod asynchronous;
+mod dead_letters;
 mod driven;
 mod durable;
 mod errors;
@@ -17,3 +18,4 @@ mod permits;
 mod redelivery;
 mod shutdown;
 mod slow;
+mod times;

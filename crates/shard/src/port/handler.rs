@@ -50,6 +50,9 @@ pub enum Verdict {
     Ack,
     /// Deliver it again.
     Nack,
+    /// It cannot be handled: it goes to the dead-letter topic of the topic's policy or, without one,
+    /// is dropped and counted. What the handler forwarded is not sent.
+    Reject,
 }
 
 /// A topic to forward to, wherever its owner is. Opened by an `OpenProducer` request with
@@ -99,6 +102,12 @@ impl<'a> HandlerDelivery<'a> {
     #[must_use]
     pub fn body(&self) -> &[u8] {
         self.block.body(self.slot)
+    }
+
+    /// Properties of the entry as a whole; mostly none.
+    #[must_use]
+    pub fn properties(&self) -> &[u8] {
+        self.block.properties(self.slot)
     }
 
     /// Counts, times and numbers of the entry.

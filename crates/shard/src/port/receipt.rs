@@ -26,9 +26,20 @@ pub struct Publish {
     pub sequence: u64,
     /// When the producer handed it over (or meant to), monotonic nanoseconds of the engine's clock.
     pub arrived_ns: u64,
+    /// On the heap, because it is rare.
+    pub times: Option<Box<PublishTimes>>,
     /// Where sequences `sequence .. sequence + 256` are answered: given with each sequence that is a
     /// multiple of [`RECEIPTS_PER_PAGE`], and only then. The shard takes it out.
     pub page: Option<Arc<ReceiptPage>>,
+}
+
+/// When an entry is to be delivered and when no more, Unix milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PublishTimes {
+    /// Not before; 0: at once.
+    pub deliver_at_ms: u64,
+    /// Not from then on; 0: no end.
+    pub deadline_ms: u64,
 }
 
 /// How a publish ended, as its receipt says.
@@ -77,13 +88,14 @@ const STORED: u32 = 1;
 const UNKNOWN: u32 = 2;
 const REFUSED: u32 = 3;
 const REFUSED_LAST: u32 = REFUSED + REFUSALS.len() as u32 - 1;
-const REFUSALS: [Refusal; 6] = [
+const REFUSALS: [Refusal; 7] = [
     Refusal::DiskFull,
     Refusal::NoSegment,
     Refusal::Poisoned,
     Refusal::Invalid,
     Refusal::Closed,
     Refusal::Terminated,
+    Refusal::DelayTooLong,
 ];
 
 impl ReceiptPage {

@@ -79,6 +79,9 @@ fn check(log: &Log, slot: TopicSlot, entries: &[Entry]) {
         assert_eq!(log.backlog_messages(slot, ordinal), messages);
     }
     assert_eq!(log.bytes_from(slot, 0), bytes, "trimmed ones do not count");
+    let hints = (first..).zip(entries.iter().map(|entry| entry.hints));
+    let timed: Vec<_> = hints.filter(|(_, hints)| hints.is_timed()).collect();
+    assert_eq!(log.timed(slot), timed);
     for since in [0, 1, 999, 1_000, 1_020, 1_049, 1_050, u64::MAX] {
         let found = entries.iter().position(|e| e.hints.publish_ms >= since);
         let expected = found.map_or(log.end(slot), |at| first + at as u64);

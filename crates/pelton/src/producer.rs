@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use crate::error::{ReceiptError, SendError, TrySendError};
-use crate::message::{KEY_BYTES_MAX, Message, frame, key_hash};
+use crate::message::{KEY_BYTES_MAX, Message, When, frame, key_hash};
 use crate::port::{
     MESSAGES_PER_ENTRY_MAX, ProducerId, ProducerSignal, ProducerState, Publish, PublishTimes,
     Request, SlotSender,
@@ -434,6 +434,10 @@ impl Framed {
     /// Of a batch the latest times count (rule D130): no message is delivered early, and none is
     /// dropped that another one of its entry would have been delivered with.
     fn add_times(&mut self, message: &Message<'_>, clock: &Clock) {
+        if message.deliver == When::Unsaid && message.deadline == When::Unsaid {
+            self.times.deadline_ms = 0;
+            return;
+        }
         let (deliver_at_ms, deadline_ms) = (
             message.deliver.unix_ms(clock),
             message.deadline.unix_ms(clock),

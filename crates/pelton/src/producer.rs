@@ -90,6 +90,7 @@ impl Producer {
     ///
     /// # Errors
     /// As [`Producer::try_send`].
+    #[expect(clippy::result_large_err, reason = "it gives the message back")]
     pub fn try_send_message<'m>(
         &mut self,
         message: Message<'m>,

@@ -242,11 +242,7 @@ impl World {
     fn open_producer(&mut self, topic: usize) -> Check {
         let state = &mut self.oracle.topics[topic];
         let shard = state.shard;
-        let Some((life, id)) = state
-            .life
-            .as_mut()
-            .and_then(|life| life.id.map(|id| (life, id)))
-        else {
+        let Some((life, id)) = state.opened() else {
             return self.open_topic(topic, false);
         };
         let taken = !life.end.takes_nothing();

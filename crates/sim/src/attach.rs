@@ -115,11 +115,7 @@ impl World {
     pub(crate) fn unsubscribe(&mut self, topic: usize, name: &str) -> Check {
         let state = &mut self.oracle.topics[topic];
         let shard = state.shard;
-        let Some((life, id)) = state
-            .life
-            .as_mut()
-            .and_then(|life| life.id.map(|id| (life, id)))
-        else {
+        let Some((life, id)) = state.opened() else {
             return Ok(());
         };
         let asked = match life.sub(name) {
@@ -136,11 +132,7 @@ impl World {
     pub(crate) fn seek(&mut self, topic: usize, name: &str, to: SeekTo) -> Check {
         let state = &mut self.oracle.topics[topic];
         let (shard, durability) = (state.shard, state.durability);
-        let Some((life, id)) = state
-            .life
-            .as_mut()
-            .and_then(|life| life.id.map(|id| (life, id)))
-        else {
+        let Some((life, id)) = state.opened() else {
             return Ok(());
         };
         let start = life.start_of(durability, &to);
@@ -162,15 +154,11 @@ impl World {
 
     pub(crate) fn terminate(&mut self, topic: usize) -> Check {
         let state = &mut self.oracle.topics[topic];
-        let shard = state.shard;
-        let Some((life, id)) = state
-            .life
-            .as_mut()
-            .and_then(|life| life.id.map(|id| (life, id)))
-        else {
+        let (shard, durability) = (state.shard, state.durability);
+        let Some((life, id)) = state.opened() else {
             return Ok(());
         };
-        let asked = match state.durability {
+        let asked = match durability {
             Durability::NonPersistent => Asked::Refused("not possible"),
             _ => {
                 life.end.asked += 1;
@@ -184,11 +172,7 @@ impl World {
     pub(crate) fn last_position(&mut self, topic: usize, name: &str) -> Check {
         let state = &mut self.oracle.topics[topic];
         let shard = state.shard;
-        let Some((life, id)) = state
-            .life
-            .as_mut()
-            .and_then(|life| life.id.map(|id| (life, id)))
-        else {
+        let Some((life, id)) = state.opened() else {
             return Ok(());
         };
         let name = name.to_owned();
@@ -205,11 +189,7 @@ impl World {
     pub(crate) fn set_policy(&mut self, topic: usize, policy: Policy) -> Check {
         let state = &mut self.oracle.topics[topic];
         let (shard, durability) = (state.shard, state.durability);
-        let Some((life, id)) = state
-            .life
-            .as_mut()
-            .and_then(|life| life.id.map(|id| (life, id)))
-        else {
+        let Some((life, id)) = state.opened() else {
             return Ok(());
         };
         let number = life.policies.len();

@@ -46,6 +46,15 @@ pub(crate) struct Topic {
     pub(crate) former: Vec<Life>,
 }
 
+impl Topic {
+    /// The topic and the id the core has given it, once it has.
+    pub(crate) fn opened(&mut self) -> Option<(&mut Life, TopicId)> {
+        let life = self.life.as_mut()?;
+        let id = life.id?;
+        Some((life, id))
+    }
+}
+
 /// A topic from its making to its deletion.
 #[derive(Debug, Default)]
 pub(crate) struct Life {

@@ -256,11 +256,11 @@ impl Broker {
             return;
         };
         sub.wanted = false;
-        let (topic, durable) = (sub.topic, sub.durable);
+        let (topic, durable, seeks) = (sub.topic, sub.durable, sub.seeks);
         if !durable {
             self.mark_trim(topic);
         }
-        if self.sub(index).seeks > 0 {
+        if seeks > 0 {
             return;
         }
         match self.topic_at(topic).durability {

@@ -74,11 +74,7 @@ pub(crate) enum Passed {
 
 impl Broker {
     pub(crate) fn pass(&mut self, index: SubIndex) {
-        let Some(sub) = self.subs[index.0 as usize].as_mut() else {
-            return;
-        };
-        sub.wanted = false;
-        if let Selector::Failover(_) = sub.selector {
+        if let Selector::Failover(_) = self.sub(index).selector {
             self.take_over(index);
         }
         let mut pass = Pass::new(self.now.mono_ns);

@@ -376,6 +376,27 @@ pub(super) fn open_handler(
     }
 }
 
+/// Attaches a handler that stands still in its first entry, and the shard with it. The second end
+/// says when it does; it goes on when the first one is dropped.
+pub(super) fn open_stalled_handler(
+    handle: &ShardHandle,
+    topic: TopicId,
+    window: u32,
+) -> (Ring<()>, Bell<()>) {
+    let (go, wait) = bounded::<()>(0);
+    let (entered, is_in) = bounded(1);
+    let mut stood = false;
+    let stand = Box::new(move |_: &HandlerDelivery<'_>| {
+        if !std::mem::replace(&mut stood, true) {
+            entered.send(()).unwrap();
+            let _ = wait.recv_timeout(PATIENCE);
+        }
+        Verdict::Ack
+    });
+    open_handler(handle, topic, window, stand);
+    (go, is_in)
+}
+
 /// A thread of a test.
 pub(super) fn spawn<T: Send + 'static>(
     body: impl FnOnce() -> T + Send + 'static,

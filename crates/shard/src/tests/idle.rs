@@ -1,16 +1,15 @@
 //! Idle shards: they sleep, no wake-up is lost, and none is sent without need.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
 use pelton_metrics::Counter;
 
 use super::harness::{
-    PATIENCE, TestConsumer, TestProducer, is_stored, memory_topic, open_handler, options, spawn,
-    stats,
+    PATIENCE, TestConsumer, TestProducer, is_stored, memory_topic, open_stalled_handler, options,
+    spawn, stats,
 };
-use crate::{EngineOptions, Idle, ShardHandle, Verdict, open};
+use crate::{EngineOptions, Idle, ShardHandle, open};
 
 /// Case BUSYPOLL-QUOTA, step 1, and runtime 7.6, over a shorter time.
 #[test]
@@ -120,21 +119,7 @@ fn wait_for_sleep(handle: &ShardHandle) {
 fn a_shard_that_does_not_sleep_is_not_woken_and_a_burst_wakes_it_once() {
     let runtime = open(options()).unwrap();
     let (handle, topic) = memory_topic(&runtime, "burst");
-    let (go, wait) = bounded::<()>(0);
-    let (entered, is_in) = bounded(1);
-    let blocked = AtomicBool::new(false);
-    open_handler(
-        handle,
-        topic,
-        2_000,
-        Box::new(move |_| {
-            if !blocked.swap(true, Ordering::SeqCst) {
-                entered.send(()).unwrap();
-                let _ = wait.recv_timeout(PATIENCE);
-            }
-            Verdict::Ack
-        }),
-    );
+    let (go, is_in) = open_stalled_handler(handle, topic, 2_000);
     let mut producer = TestProducer::open(handle, topic, 1_024);
     let _ = stats(handle);
     wait_for_sleep(handle);

@@ -1,7 +1,6 @@
 //! Orderly ends (case SHUTDOWN-HANG): bounded, told to everybody, nothing vanishes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{bounded, unbounded};
@@ -11,7 +10,7 @@ use pelton_metrics::Counter;
 
 use super::harness::{
     PATIENCE, TestConsumer, TestProducer, TestReceipt, is_stored, memory_topic, open_handler,
-    open_topic, options, spawn, stats,
+    open_stalled_handler, open_topic, options, spawn, stats,
 };
 use crate::{
     CloseReason, Control, DiskChoice, EngineOptions, ProducerState, PushError, ReceiptState,
@@ -231,22 +230,7 @@ fn shutdown_hang_a_handler_that_blocks_is_named_and_the_stop_returns_all_the_sam
 fn an_abort_refuses_what_is_queued_and_says_how_much() {
     let runtime = open(options()).unwrap();
     let (handle, topic) = memory_topic(&runtime, "abort");
-    let (go, wait) = bounded::<()>(0);
-    let (entered, is_in) = bounded(1);
-    let calls = Arc::new(AtomicU32::new(0));
-    let count = Arc::clone(&calls);
-    open_handler(
-        handle,
-        topic,
-        100,
-        Box::new(move |_| {
-            if count.fetch_add(1, Ordering::SeqCst) == 0 {
-                entered.send(()).unwrap();
-                let _ = wait.recv_timeout(PATIENCE);
-            }
-            Verdict::Ack
-        }),
-    );
+    let (go, is_in) = open_stalled_handler(handle, topic, 100);
     let mut producer = TestProducer::open(handle, topic, 64);
     producer.send(b"first").unwrap();
     is_in.recv_timeout(PATIENCE).unwrap();
@@ -266,21 +250,7 @@ fn an_abort_refuses_what_is_queued_and_says_how_much() {
 fn a_drain_takes_what_is_queued_when_it_starts() {
     let runtime = open(options()).unwrap();
     let (handle, topic) = memory_topic(&runtime, "drain");
-    let (go, wait) = bounded::<()>(0);
-    let (entered, is_in) = bounded(1);
-    let blocked = AtomicBool::new(false);
-    open_handler(
-        handle,
-        topic,
-        100,
-        Box::new(move |_| {
-            if !blocked.swap(true, Ordering::SeqCst) {
-                entered.send(()).unwrap();
-                let _ = wait.recv_timeout(PATIENCE);
-            }
-            Verdict::Ack
-        }),
-    );
+    let (go, is_in) = open_stalled_handler(handle, topic, 100);
     let mut producer = TestProducer::open(handle, topic, 128);
     producer.send(b"first").unwrap();
     is_in.recv_timeout(PATIENCE).unwrap();

@@ -1,23 +1,26 @@
 //! Case STORM-ACK-RANGES: what a million alternating holes cost. `--nocapture` prints it.
 use super::{World, recover, small};
-use crate::{AckDelta, Options, Position, SubKey};
+use crate::{AckDelta, Options, Position, SubKey, TopicSlot};
 
 const SUB: SubKey = SubKey(1);
 /// Holes: every second entry is acked.
 const HOLES: u64 = 1_000_000;
 
-#[test]
-fn storm_ack_ranges_a_million_holes_cost_a_bit_each() {
-    let options = Options {
-        segment_bytes: 16 << 20,
+fn options(segment_bytes: u64) -> Options {
+    Options {
+        segment_bytes,
         tail_bytes: 1 << 20,
         ..small()
-    };
+    }
+}
+
+/// A topic with a subscription and so many empty entries, and the position of the first.
+fn filled(options: &Options, entries: u64) -> (World, TopicSlot, Position) {
     let mut world = World::new(options.clone());
     let slot = world.topic(1);
     world.log.open_sub(slot, SUB, None);
     let first = world.append(slot, b"").unwrap().position;
-    for number in 1..2 * HOLES {
+    for number in 1..entries {
         while world.append(slot, b"").is_err() {
             world.settle();
         }
@@ -26,10 +29,14 @@ fn storm_ack_ranges_a_million_holes_cost_a_bit_each() {
         }
     }
     world.settle();
-    let at = |entry: u64| Position {
-        ledger: first.ledger,
-        entry,
-    };
+    (world, slot, first)
+}
+
+#[test]
+fn storm_ack_ranges_a_million_holes_cost_a_bit_each() {
+    let options = options(16 << 20);
+    let (mut world, slot, first) = filled(&options, 2 * HOLES);
+    let at = |entry| first.nth(entry);
     let before = world.log.stats().cursor_bytes_written;
     let checkpoints = world.log.stats().checkpoints;
     for hole in 0..HOLES {
@@ -75,28 +82,9 @@ fn storm_ack_ranges_a_million_holes_cost_a_bit_each() {
 #[test]
 fn storm_ack_ranges_acked_to_the_end_in_reverse_leave_nothing_behind() {
     const N: u64 = 200_000;
-    let options = Options {
-        segment_bytes: 8 << 20,
-        tail_bytes: 1 << 20,
-        ..small()
-    };
-    let mut world = World::new(options.clone());
-    let slot = world.topic(1);
-    world.log.open_sub(slot, SUB, None);
-    let first = world.append(slot, b"").unwrap().position;
-    for number in 1..N {
-        while world.append(slot, b"").is_err() {
-            world.settle();
-        }
-        if number % 20_000 == 0 {
-            world.settle();
-        }
-    }
-    world.settle();
-    let at = |entry: u64| Position {
-        ledger: first.ledger,
-        entry,
-    };
+    let options = options(8 << 20);
+    let (mut world, slot, first) = filled(&options, N);
+    let at = |entry| first.nth(entry);
     let before = world.log.stats().cursor_bytes_written;
     for entry in (1..N).step_by(2) {
         world

@@ -260,7 +260,9 @@ fn percentile_label(nines: f64) -> String {
     }
 }
 
-fn escape(text: &str) -> String {
+/// As text between tags or within quotes of HTML and SVG.
+#[must_use]
+pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -52,6 +52,7 @@ pub use bench::Watch;
 pub use compare::{Comparison, Figure, Round};
 pub use error::LoadError;
 pub use hgrm::hgrm;
+pub use html::escape;
 pub use payload::{HEADER_BYTES, Header};
 pub use replay::Events;
 pub use report::{Cpu, Limits, Part, Report};

@@ -4,6 +4,7 @@
 use std::fmt::Write as _;
 
 use pelton_balance::simulate::{FluidRound, Run};
+use pelton_load::escape;
 
 use super::{Played, issue};
 
@@ -244,13 +245,6 @@ fn nice(highest: f64) -> f64 {
         }
         decade *= 10.0;
     }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeSet;
 
-/// On one clock, in its unit. Exact, without ticks: the next instant is that of the first entry, and what is due comes by
-/// instant, then by ordinal. 16 bytes an entry and what a B-tree leaves free; collected from a list,
-/// as after a restart, next to nothing is free.
+/// On one clock, in its unit. Exact, without ticks: the next instant is that of the first entry, and
+/// what is due comes by instant, then by ordinal. 16 bytes an entry and what a B-tree leaves free;
+/// collected from a list, as after a restart, next to nothing is free.
 #[derive(Debug, Default)]
 pub(crate) struct Timers {
     /// Instant, ordinal.

@@ -290,13 +290,6 @@ impl Store {
         EMERGENCY_BYTES.min(bytes / 4) / PAGE_BYTES as u64
     }
 
-    /// Whether records are a step towards a segment that can be used again. The last pages are for
-    /// those: acks that come one by one would use them up before they have consumed a segment.
-    fn frees_room(&self) -> bool {
-        let mut segments = self.segments.iter();
-        segments.any(|(_, segment)| segment.is_consumed(u64::MAX) || segment.waits_for_record())
-    }
-
     pub(crate) fn say_full(&mut self, events: &mut VecDeque<LogEvent>) {
         if !self.full_said {
             self.full_said = true;
@@ -575,14 +568,17 @@ impl Log {
             store.stalled = true;
             return;
         }
+        // The last pages are for the steps towards a segment that can be used again: acks that come one by
+        // one would use them up before they have consumed a segment.
+        let frees_room = !batch.freed.is_empty() || store.checkpoint.is_active();
         let reserve = match is_data {
             true => store.reserve_pages(),
-            false if store.frees_room() => 0,
+            false if frees_room => 0,
             false => store.reserve_pages() / 2,
         };
         if store.active.is_none() {
             let Some(slot) = store.take_spare(is_data) else {
-                return self.block_waits(store, is_data);
+                return self.block_waits(store);
             };
             store.activate(slot);
         }
@@ -598,7 +594,7 @@ impl Log {
                 return;
             }
             let Some(next) = store.take_spare(is_data) else {
-                return self.block_waits(store, is_data);
+                return self.block_waits(store);
             };
             return self.seal(store, next);
         }
@@ -735,7 +731,7 @@ impl Log {
 
     /// The block has no segment to go to: have one made at once, and if the disk is full let the
     /// records of the blocks that wait go ahead, so that acks can free space.
-    fn block_waits(&mut self, store: &mut Store, is_data: bool) {
+    fn block_waits(&mut self, store: &mut Store) {
         store.waiting_segment = true;
         if !store.no_space {
             self.hurry_spare(store);
@@ -743,7 +739,7 @@ impl Log {
         }
         store.say_full(&mut self.events);
         let waited = store.now_ns.saturating_sub(store.last_commit_ns) >= store.ack_delay_ns;
-        if is_data && (waited || store.gather.soon) && store.let_records_ahead() {
+        if (waited || store.gather.soon) && store.let_records_ahead() {
             self.next_block(store);
         }
     }

@@ -39,6 +39,8 @@ pub(crate) struct Batch {
     /// Finished sections of acks and resets, in the order they came.
     pub(crate) cursor: Vec<u8>,
     pub(crate) cursor_sections: u32,
+    /// A reset is among them.
+    has_reset: bool,
     pub(crate) marks: Vec<Mark>,
     /// Slots of segments that are freed.
     pub(crate) freed: Vec<u32>,
@@ -100,29 +102,35 @@ impl Batch {
     pub(crate) fn clear_records(&mut self) {
         self.cursor.clear();
         self.cursor_sections = 0;
+        self.has_reset = false;
         self.marks.clear();
         self.freed.clear();
         self.ranges = None;
     }
 
-    /// Moves the records into a batch of their own that no ticket waits for.
-    pub(crate) fn split_records(&mut self) -> Batch {
-        let ahead = Batch {
-            cursor: std::mem::take(&mut self.cursor),
-            cursor_sections: self.cursor_sections,
-            marks: std::mem::take(&mut self.marks),
-            freed: std::mem::take(&mut self.freed),
-            wants_sync: true,
-            ..Batch::default()
-        };
+    /// Moves the records behind those of `ahead`, a batch of records that no ticket waits for; false if
+    /// they have to stay for now: they would make it too long, or undo a reset by a mark from before it
+    /// (a block has its marks last).
+    pub(crate) fn move_records(&mut self, ahead: &mut Batch, bytes_max: usize) -> bool {
+        let bytes = self.encoded_bytes() - self.data_bytes;
+        let fits = !ahead.has_records() || ahead.encoded_bytes() + bytes <= bytes_max;
+        if !fits || self.has_reset && !ahead.marks.is_empty() {
+            return false;
+        }
+        ahead.cursor.append(&mut self.cursor);
+        ahead.cursor_sections += self.cursor_sections;
+        ahead.marks.append(&mut self.marks);
+        ahead.freed.append(&mut self.freed);
+        ahead.wants_sync = true;
         self.clear_records();
-        ahead
+        true
     }
 
     fn push_reset(&mut self, topic: u64, sub: u64, to: Option<Position>) {
         let at = to.unwrap_or_default();
         let words = [topic, sub, u64::from(to.is_some()), at.ledger, at.entry];
         push_section(&mut self.cursor, section::RESET, &words);
+        self.has_reset = true;
         self.cursor_sections += 1;
         self.ranges = None;
         self.wants_sync = true;

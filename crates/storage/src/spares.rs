@@ -2,6 +2,7 @@
 use crate::ahead::{Ahead, PIECE_BYTES};
 use crate::commit::{Pending, Store, coming};
 use crate::format::SegmentHeader;
+use crate::gather::Batch;
 use crate::log::{Log, LogEvent};
 use crate::op::{DiskError, DiskOpKind, Fill};
 use crate::page::{PAGE_BYTES, PageBuf};
@@ -233,23 +234,38 @@ impl Store {
         page
     }
 
-    /// Puts the records of the first batch behind data in front of everything that waits, so that
-    /// acks can free space while publishing is stopped. Their tickets follow with the data.
+    /// Puts the records of everything gathered in front of the data they came behind, in one batch as far
+    /// as they fit one, so that acks can free space while publishing is stopped; false if they were there
+    /// already. Batch by batch they would use up the pages that are left, one each, before the record
+    /// that frees a segment has its turn. What is empty then goes; its ticket is done with the data before it.
     pub(crate) fn let_records_ahead(&mut self) -> bool {
         if self.gather.open.has_records() {
             // Closing it makes later marks of its subscriptions new records.
             self.gather.close();
         }
-        let Some(batch) = self
-            .gather
-            .closed
-            .iter_mut()
-            .find(|batch| batch.has_records())
-        else {
+        let bytes_max = self.gather.batch_bytes_max;
+        let closed = &mut self.gather.closed;
+        let first = closed.front();
+        let were_ahead = first.is_some_and(|first| first.groups.is_empty() && first.has_records());
+        let mut ahead = Batch::default();
+        let mut moved = 0;
+        for batch in closed.iter_mut().filter(|batch| batch.has_records()) {
+            if !batch.move_records(&mut ahead, bytes_max) {
+                break;
+            }
+            moved += 1;
+        }
+        let Some(last) = closed.back().filter(|_| moved > 0) else {
             return false;
         };
-        let ahead = batch.split_records();
-        self.gather.closed.push_front(ahead);
-        true
+        let (ticket, waiting) = (last.ticket, closed.len());
+        closed.retain(|batch| !batch.is_empty());
+        let emptied = closed.len() < waiting;
+        let last = closed.back_mut().unwrap_or(&mut ahead);
+        last.ticket = ticket;
+        // Whoever waits for the ticket of records waits for a sync, be it of the data it is done with now.
+        last.wants_sync |= emptied;
+        closed.push_front(ahead);
+        moved > usize::from(were_ahead)
     }
 }

@@ -294,6 +294,58 @@ fn a_disk_found_full_only_when_the_segment_is_used_up_still_takes_acks() {
     }
 }
 
+/// A publisher far ahead of the disk leaves an ack in nearly every batch that waits, and the record that
+/// frees a segment behind all of them; one page for each would use up what is left.
+#[test]
+fn a_full_disk_takes_the_records_of_all_that_waits_together() {
+    for files in 4..12 {
+        let mut world = World::new(Options {
+            segment_bytes: 256 << 10,
+            block_bytes: 32 << 10,
+            ..small()
+        });
+        let slot = world.topic(1);
+        world.log.open_sub(slot, SUB, None);
+        let mut acked = 0;
+        let ack = |world: &mut World, acked: &mut u64| {
+            let through = world.log.ready_end(slot).min(*acked + 4);
+            if through > *acked {
+                *acked = through;
+                let at = world.log.position(slot, through - 1).unwrap();
+                world.log.ack_record(slot, SUB, AckDelta::MarkDelete(at));
+                world.log.trim(slot, through);
+            }
+        };
+        while world.log.stats().segments_in_use < files {
+            world.publish(slot, &[1; 4000]);
+        }
+        world.disk.files_max = Some(files as usize);
+        for step in 0..4_000 {
+            world.append(slot, &[2; 2000]).unwrap();
+            if step % 15 == 0 {
+                ack(&mut world, &mut acked);
+            }
+            world.turn();
+        }
+        for _ in 0..2_000 {
+            world.now_ns += 5_000_000;
+            ack(&mut world, &mut acked);
+            world.turn();
+            while !world.in_flight.is_empty() {
+                world.complete(0);
+            }
+        }
+        let stats = world.log.stats();
+        let (ready, end) = (world.log.ready_end(slot), world.log.end(slot));
+        assert_eq!(
+            (ready, acked, stats.disk_full),
+            (end, end, 0),
+            "{files} files: {stats:?}"
+        );
+        world.publish(slot, b"goes on");
+    }
+}
+
 #[test]
 fn a_disk_that_fills_while_data_waits_for_its_segment_still_takes_acks() {
     for seed in 0..30 {

@@ -24,6 +24,7 @@ impl Log {
         live.end = found.index.end();
         live.ready = live.end;
         live.index = found.index;
+        live.sequences = found.sequences;
         for (key, image) in &found.cursors {
             live.subs.insert(live.sub_from(*key, image));
         }

@@ -114,6 +114,7 @@ impl Block {
             deliver_at_ms: entry.deliver_at_ms,
             deadline_ms: entry.deadline_ms,
             properties_bytes: entry.properties.len() as u32,
+            is_numbered: entry.is_numbered,
         });
     }
 

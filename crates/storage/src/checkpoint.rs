@@ -58,8 +58,12 @@ type Key = (u64, u64);
 enum Phase {
     /// Recovered topics nobody has opened; the last subscription written.
     Recovered(Option<(TopicKey, SubKey)>),
+    /// Their sequences: of these topics on, and of the first from this producer on.
+    RecoveredSequences(TopicKey, u64),
     /// Open topics from this slot on; the last subscription written.
     Open(u32, Option<SubKey>),
+    /// Sequences of open topics from this slot on, of the first from this producer on.
+    OpenSequences(u32, u64),
 }
 
 impl Default for Phase {
@@ -163,7 +167,9 @@ impl Checkpoint {
         }
         if !progress.fill_live(out, limit, &mut part)
             || !progress.fill_recovered(out, limit, recovered, &mut part)
+            || !progress.fill_recovered_sequences(out, limit, recovered, &mut part)
             || !progress.fill_open(out, limit, topics, &mut part)
+            || !progress.fill_open_sequences(out, limit, topics, &mut part)
             || out.len() + SECTION_HEADER_BYTES + 8 > limit
         {
             self.progress = Some(progress);
@@ -216,8 +222,53 @@ impl Progress {
                 self.phase = Phase::Recovered(after);
             }
         }
-        self.phase = Phase::Open(0, None);
+        self.phase = Phase::RecoveredSequences(TopicKey(0), 0);
         self.resume = None;
+        true
+    }
+
+    fn fill_recovered_sequences(
+        &mut self,
+        out: &mut Vec<u8>,
+        limit: usize,
+        recovered: &BTreeMap<TopicKey, RecoveredTopic>,
+        part: &mut Part,
+    ) -> bool {
+        let Phase::RecoveredSequences(from, mut producer) = self.phase else {
+            return true;
+        };
+        for (&topic, found) in recovered.range(from..) {
+            if let Err(rest) = found.sequences.put(out, limit, topic, producer, part) {
+                self.phase = Phase::RecoveredSequences(topic, rest);
+                return false;
+            }
+            producer = 0;
+        }
+        self.phase = Phase::Open(0, None);
+        true
+    }
+
+    fn fill_open_sequences(
+        &mut self,
+        out: &mut Vec<u8>,
+        limit: usize,
+        topics: &[Topic],
+        part: &mut Part,
+    ) -> bool {
+        let Phase::OpenSequences(mut slot, mut producer) = self.phase else {
+            return true;
+        };
+        while let Some(topic) = topics.get(slot as usize) {
+            if let Some(live) = topic.live.as_deref()
+                && let Err(rest) = live.sequences.put(out, limit, topic.key, producer, part)
+            {
+                self.phase = Phase::OpenSequences(slot, rest);
+                return false;
+            }
+            slot += 1;
+            producer = 0;
+        }
+        self.phase = Phase::OpenSequences(slot, 0);
         true
     }
 
@@ -245,7 +296,7 @@ impl Progress {
             slot += 1;
             after = None;
         }
-        self.phase = Phase::Open(slot, None);
+        self.phase = Phase::OpenSequences(0, 0);
         true
     }
 

@@ -158,6 +158,9 @@ fn put_group(
         ordinal = stop;
     }
     footer.end_group();
+    if !live.sequences.is_empty() {
+        live.store_sequences(group.first..end);
+    }
     laid.entries += u64::from(group.count);
     let payload = out.at - section_at - SECTION_HEADER_BYTES;
     debug_assert!(payload >= ENTRIES_HEADER_BYTES);

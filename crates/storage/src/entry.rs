@@ -54,6 +54,9 @@ pub struct NewEntry<'a> {
     pub producer: u64,
     /// Producer's sequence.
     pub sequence: u64,
+    /// Whether the sequence is kept as the highest of its producer: see [`crate::Log::last_sequence`].
+    /// Heeded by [`crate::Log::append_apart`] alone.
+    pub is_numbered: bool,
     /// Publish time, milliseconds of wall clock.
     pub publish_ms: u64,
     /// When it was received, monotonic nanoseconds; kept in memory only.
@@ -143,6 +146,8 @@ pub struct EntryMeta {
     pub deadline_ms: u64,
     /// Length of its properties, which stand before the body; use [`crate::Block::properties`].
     pub properties_bytes: u32,
+    /// Its sequence counts among its producer's.
+    pub is_numbered: bool,
 }
 
 impl EntryMeta {
@@ -179,7 +184,8 @@ impl EntryMeta {
 ///  8 u64 ledger                                     48 u64 publish time, ms
 /// 16 u64 entry                                      56 u32 hash of the key
 /// 24 u32 epoch of the ledger                        60 u32 length of the properties; the top bit
-/// 28 u32 messages                                          says that the times are there
+/// 28 u32 messages                                          says that the times are there, the one
+///                                                          below that the sequence counts
 /// 64 .. if so: u64 deliver-at, u64 deadline, ms; then the properties; then the body
 /// ```
 /// All numbers are little endian. The checksum covers the position and the epoch, so an entry that
@@ -188,8 +194,10 @@ pub(crate) const ENTRY_HEADER_BYTES: usize = 64;
 const TIMES_BYTES: usize = 16;
 /// Bit of the word at 60: the times stand behind the header.
 const HAS_TIMES: u32 = 1 << 31;
-/// Longest properties and body together, so that lengths stay clear of that bit.
-pub(crate) const PAYLOAD_BYTES_MAX: usize = HAS_TIMES as usize - 1;
+/// Another one: the sequence is its producer's highest.
+const IS_NUMBERED: u32 = 1 << 30;
+/// Longest properties and body together, so that lengths stay clear of those bits.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = IS_NUMBERED as usize - 1;
 
 /// Bytes of the times of an entry that has some, or not.
 #[inline]
@@ -210,7 +218,9 @@ pub(crate) fn encode_entry(out: &mut [u8], meta: &EntryMeta, epoch: u32, payload
     header[40..48].copy_from_slice(&meta.sequence.to_le_bytes());
     header[48..56].copy_from_slice(&meta.publish_ms.to_le_bytes());
     header[56..60].copy_from_slice(&meta.key_hash.to_le_bytes());
-    let extra = meta.properties_bytes | if is_timed { HAS_TIMES } else { 0 };
+    let flag = |is_set: bool, bit: u32| if is_set { bit } else { 0 };
+    let flags = flag(is_timed, HAS_TIMES) | flag(meta.is_numbered, IS_NUMBERED);
+    let extra = meta.properties_bytes | flags;
     header[60..64].copy_from_slice(&extra.to_le_bytes());
     let (times, rest) = rest.split_at_mut(times_bytes(is_timed));
     if is_timed {
@@ -236,7 +246,8 @@ pub(crate) fn decode_entry(bytes: &[u8]) -> Option<StoredEntry> {
     let u32_at = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| header[at + i]));
     let u64_at = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|i| header[at + i]));
     let body_bytes = u32_at(4);
-    let (properties_bytes, is_timed) = (u32_at(60) & !HAS_TIMES, u32_at(60) & HAS_TIMES != 0);
+    let properties_bytes = u32_at(60) & !(HAS_TIMES | IS_NUMBERED);
+    let is_timed = u32_at(60) & HAS_TIMES != 0;
     let body_at =
         (ENTRY_HEADER_BYTES + times_bytes(is_timed)).checked_add(properties_bytes as usize)?;
     let end = body_at.checked_add(usize::try_from(body_bytes).ok()?)?;
@@ -274,6 +285,7 @@ pub(crate) fn decode_entry(bytes: &[u8]) -> Option<StoredEntry> {
         deliver_at_ms,
         deadline_ms,
         properties_bytes,
+        is_numbered: u32_at(60) & IS_NUMBERED != 0,
         arrived_ns: 0,
         appended_ns: 0,
     };
@@ -294,6 +306,7 @@ mod tests {
         fn an_entry_survives_with_all_its_hints_and_no_flipped_bit_does(
             (deliver_at_ms, deadline_ms) in (prop::option::of(any::<u64>()), prop::option::of(any::<u64>())),
             (key_hash, publish_ms, messages) in (any::<u32>(), any::<u64>(), any::<u32>()),
+            is_numbered in any::<bool>(),
             properties in prop::collection::vec(any::<u8>(), 0..40),
             body in prop::collection::vec(any::<u8>(), 0..200),
             flip in any::<prop::sample::Index>(),
@@ -307,6 +320,7 @@ mod tests {
                 key_hash,
                 publish_ms,
                 messages,
+                is_numbered,
                 ..EntryMeta::default()
             };
             let payload = [&properties[..], &body].concat();

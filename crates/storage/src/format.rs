@@ -13,7 +13,7 @@
 //! ```text
 //!  0 u32 magic "PSG1"      16 u128 identity of the log     48 u64 longest block, bytes
 //!  4 u32 crc32c of 8..64   32 u64  segment number          56 u64 zero
-//!  8 u32 version, 2        40 u64  segment length, bytes
+//!  8 u32 version, 3        40 u64  segment length, bytes
 //! 12 u32 zero
 //! ```
 //!
@@ -22,7 +22,7 @@
 //!  0 u32 magic "PBK1"                       48 u64 sequence number of the block, rising by 1
 //!  4 u32 crc32c of bytes 8..used            56 u64 last sequence known synced when it was made
 //!  8 u16 kind: 1 commit, 2 footer           64 u64 next ledger id
-//! 10 u16 version, 2                         72 u32 crc of the block before (0 for the first)
+//! 10 u16 version, 3                         72 u32 crc of the block before (0 for the first)
 //! 12 u32 bytes used, header included        76 u32 page it starts at
 //! 16 u32 length in pages                    80 u32 number of sections
 //! 20 u32 epoch: count of opens              84 u32 zero
@@ -56,6 +56,7 @@
 //!                 footer, 4 u64 deliver-at, u64 deadline)
 //! 12 partial      u64 topic, u64 subscription, u64 ledger, u64 entry, u32 number of the first
 //!                 word, u32 words of the whole set, words x u64 bits: 1 is a message not acked
+//! 13 sequences    u64 topic, n x (u64 producer, u64 highest sequence): part of a checkpoint
 //! ```
 //!
 //! Trailer (last page of a sealed segment, 64 bytes used):
@@ -76,7 +77,7 @@ pub(crate) const GROUP_ENTRY_BYTES_MAX: usize = 5 + 5 + 1 + 4 + 10 + 16;
 const SEGMENT_MAGIC: u32 = u32::from_le_bytes(*b"PSG1");
 const BLOCK_MAGIC: u32 = u32::from_le_bytes(*b"PBK1");
 const TRAILER_MAGIC: u32 = u32::from_le_bytes(*b"PTR1");
-pub(crate) const VERSION: u16 = 2;
+pub(crate) const VERSION: u16 = 3;
 const SMALL_BYTES: usize = 64;
 
 /// Kinds of sections.
@@ -93,6 +94,7 @@ pub(crate) mod section {
     pub(crate) const SUMMARY: u32 = 10;
     pub(crate) const GROUP: u32 = 11;
     pub(crate) const PARTIAL: u32 = 12;
+    pub(crate) const SEQUENCES: u32 = 13;
 }
 
 /// Pages that hold `bytes`.

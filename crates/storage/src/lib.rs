@@ -29,6 +29,7 @@ mod read;
 mod recover;
 mod scan;
 mod segments;
+mod sequences;
 mod spares;
 mod stats;
 mod tail;

@@ -418,7 +418,7 @@ impl Log {
         self.topics[slot.0 as usize].live.as_deref()
     }
 
-    /// As [`Log::append`], and never inlined: for who appends rarely.
+    /// As [`Log::append`], and never inlined: for who appends rarely, or a numbered entry.
     ///
     /// Errors: [`Refused`]; then nothing has changed.
     #[cold]
@@ -433,20 +433,25 @@ impl Log {
             return Err(Refused::TooLarge);
         }
         let durability = self.topics[slot.0 as usize].durability;
-        if durability.is_stored() {
-            return self.append_stored(slot, entry, now_ns);
+        let appended = if durability.is_stored() {
+            self.append_stored(slot, entry, now_ns)?
+        } else {
+            if entry.payload_bytes() > self.options.memory_entry_bytes_max() {
+                return Err(Refused::TooLarge);
+            }
+            self.make_room(slot, entry.payload_bytes(), durability)?;
+            let (ordinal, position) = self.open_live(slot).push(entry, now_ns);
+            Appended {
+                ordinal,
+                position,
+                ticket: Ticket(0),
+            }
+        };
+        if entry.is_numbered {
+            let sequences = &mut self.open_live(slot).sequences;
+            sequences.appended(entry.producer, entry.sequence, appended.ticket);
         }
-        if entry.payload_bytes() > self.options.memory_entry_bytes_max() {
-            return Err(Refused::TooLarge);
-        }
-        self.make_room(slot, entry.payload_bytes(), durability)?;
-        let live = self.open_live(slot);
-        let (ordinal, position) = live.push(entry, now_ns);
-        Ok(Appended {
-            ordinal,
-            position,
-            ticket: Ticket(0),
-        })
+        Ok(appended)
     }
 
     /// Sees to an open block with room for the payload, and to an open ledger.

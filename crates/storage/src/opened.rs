@@ -275,6 +275,10 @@ impl Opened {
 
     fn take_cursors(&mut self, chain: impl Iterator<Item = File>, floor_seq: u64) {
         for file in chain {
+            for &(topic, producer, sequence) in &file.scan.numbered {
+                let found = self.store.recovered.entry(TopicKey(topic)).or_default();
+                found.sequences.found(producer, sequence);
+            }
             for record in file
                 .scan
                 .records
@@ -436,6 +440,12 @@ fn apply(record: &Record, topics: &mut BTreeMap<TopicKey, RecoveredTopic>) -> Op
                     let base = first.checked_add(word * 64)?;
                     ack_bits(image, ledger, base, r.u64()?);
                 }
+            }
+        }
+        section::SEQUENCES => {
+            let found = topics.entry(TopicKey(r.u64()?)).or_default();
+            while !r.rest.is_empty() {
+                found.sequences.found(r.u64()?, r.u64()?);
             }
         }
         section::PARTIAL => {

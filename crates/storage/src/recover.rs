@@ -11,6 +11,7 @@ use crate::opened::Opened;
 use crate::options::Options;
 use crate::position::LedgerList;
 use crate::scan::ReadAt;
+use crate::sequences::Sequences;
 
 /// Entries and cursors of a topic that was found in the log and is not open yet.
 #[derive(Debug, Default)]
@@ -18,6 +19,7 @@ pub(crate) struct RecoveredTopic {
     pub(crate) ledgers: LedgerList,
     pub(crate) index: Index,
     pub(crate) cursors: BTreeMap<SubKey, Image>,
+    pub(crate) sequences: Sequences,
 }
 
 /// A segment file found in the directory.

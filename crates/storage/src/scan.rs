@@ -1,4 +1,6 @@
 //! Reads one segment: by its footer, or block by block. Trusts nothing before it is checked.
+use std::collections::BTreeMap;
+
 use crate::entry::{ENTRY_HEADER_BYTES, Hints, decode_entry, times_bytes};
 use crate::footer::{GroupEntry, GroupHead, Summary, decode_group, decode_summary};
 use crate::format::{
@@ -117,6 +119,8 @@ pub(crate) struct SegmentScan {
     /// Entries that have times, by their index: deliver-at and deadline.
     timed: Vec<(usize, u64, u64)>,
     pub(crate) records: Vec<Record>,
+    /// Topic, producer, and the highest sequence of its numbered entries in a group. Not in the footer.
+    pub(crate) numbered: Vec<(u64, u64, u64)>,
     /// Header of the first and last block of the chain.
     pub(crate) first: Option<BlockHeader>,
     pub(crate) last: Option<BlockHeader>,
@@ -374,6 +378,7 @@ impl SegmentScan {
     fn take(&mut self, block: &BlockHeader, bytes: &[u8], segment_bytes: u64) -> Option<()> {
         let before = (self.groups.len(), self.entries.len(), self.records.len());
         let marks = (self.starts.len(), self.ends.len(), self.timed.len());
+        let numbered = self.numbered.len();
         let taken = match block.kind {
             BlockKind::Commit => self.take_sections(block, bytes),
             BlockKind::Footer => self.check_footer(block, bytes, segment_bytes),
@@ -385,6 +390,7 @@ impl SegmentScan {
             self.starts.truncate(marks.0);
             self.ends.truncate(marks.1);
             self.timed.truncate(marks.2);
+            self.numbered.truncate(numbered);
             self.sealed = None;
             return None;
         }
@@ -449,6 +455,7 @@ impl SegmentScan {
             epoch,
         };
         let first = self.entries.len();
+        let mut highest = BTreeMap::new();
         for index in 0..u64::from(count) {
             let stored = decode_entry(r.rest)?;
             let position = stored.meta.position;
@@ -459,6 +466,10 @@ impl SegmentScan {
             }
             let bytes = stored.meta.stored_bytes();
             r.bytes(bytes)?;
+            if stored.meta.is_numbered {
+                let sequence = highest.entry(stored.meta.producer).or_default();
+                *sequence = stored.meta.sequence.max(*sequence);
+            }
             self.push_entry(&GroupEntry {
                 offset,
                 bytes: stored.meta.payload_bytes(),
@@ -471,6 +482,9 @@ impl SegmentScan {
             return None;
         }
         self.groups.push(FoundGroup { head, first });
+        let numbered = highest.into_iter();
+        self.numbered
+            .extend(numbered.map(|(producer, sequence)| (topic, producer, sequence)));
         Some(())
     }
 
@@ -529,6 +543,7 @@ fn check_record(kind: u32, payload: &[u8]) -> Option<()> {
         section::FREED | section::LIVE_SEGMENTS => words(1),
         section::RESET => (payload.len() == 40).then_some(()),
         section::PARTIAL => decode_piece(payload).map(|_| ()),
+        section::SEQUENCES => (payload.len() % 16 == 8).then_some(()),
         section::ACKED => {
             let mut r = Reader::new(payload);
             r.bytes(32)?;

@@ -8,6 +8,7 @@ use crate::entry::{Durability, EntryMeta, NewEntry, TopicKey};
 use crate::index::{Index, Spot, Totals};
 use crate::position::{LedgerList, LedgerRun, Position};
 use crate::segments::Segments;
+use crate::sequences::Sequences;
 
 /// A topic's place in the log's table. 100,000 idle ones must be cheap: nothing is behind `live`
 /// before the first append (or recovered entry, or subscription of a durable topic).
@@ -66,6 +67,8 @@ pub(crate) struct Live {
     /// Durable topics only.
     pub(crate) index: Index,
     pub(crate) subs: Subs,
+    /// Of producers whose sequences count.
+    pub(crate) sequences: Sequences,
     /// Ordinals that could not be read.
     pub(crate) failed: BTreeSet<u64>,
     /// Stretches being read: first ordinal and count.

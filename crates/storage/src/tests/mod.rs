@@ -10,6 +10,7 @@ mod partial;
 mod reads;
 mod retain;
 mod seg;
+mod sequences;
 
 use std::collections::VecDeque;
 

@@ -8,10 +8,11 @@ use pelton_storage::{Durability, Log, LogEvent, Ticket, TopicSlot};
 use crate::alarms::{Sleeper, WallAlarms};
 use crate::dead_letter::DeadLetters;
 use crate::meta::MetaWaits;
+use crate::producers::Producer;
 use crate::receipts::ReceiptBook;
 use crate::seek::SeekWait;
 use crate::subscription::{Consumer, Subscription};
-use crate::topic::{Producer, Topic};
+use crate::topic::Topic;
 use crate::unacked::Freed;
 use crate::{
     ConsumerId, Effect, Event, Handled, LogState, Now, Policy, ProducerId, Reply, Request,
@@ -340,9 +341,7 @@ impl Broker {
         let answered = match request {
             Request::OpenTopic { name, durability } => self.open_topic(id, name, durability),
             Request::DeleteTopic { name } => self.delete_topic(id, &name),
-            Request::OpenProducer { topic, name, slot } => {
-                self.open_producer(topic, &name, slot).map(Some)
-            }
+            Request::OpenProducer(asked) => self.open_producer(id, *asked),
             Request::CloseProducer { producer } => {
                 self.close_producer(producer);
                 Ok(Some(Reply::Done))

@@ -243,6 +243,8 @@ pub struct Publish<'a> {
     pub key_hash: u32,
     /// The producer's own number for this entry; rises by one.
     pub sequence: u64,
+    /// Its numbers among all that producers of this name publish, if it has some.
+    pub numbered: Option<Numbered>,
     /// When the producer handed it over, monotonic nanoseconds.
     pub arrived_ns: u64,
     /// Not to be handed over before this Unix millisecond (Shared and KeyShared, rule D122); 0: at
@@ -250,6 +252,16 @@ pub struct Publish<'a> {
     pub deliver_at_ms: u64,
     /// Not to be handed over from this Unix millisecond on (rule D130); 0: no end.
     pub deadline_ms: u64,
+}
+
+/// Sequences of an entry, which count for all producers of one name if the topic's policy says so
+/// (rule D141): an entry whose first one is not higher than the highest so far is not stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbered {
+    /// Of its first message.
+    pub first: u64,
+    /// Of its last message, `first` or higher.
+    pub last: u64,
 }
 
 /// Most messages in one entry (rule D2).
@@ -270,15 +282,8 @@ pub enum Request {
         /// Topic name.
         name: String,
     },
-    /// Attaches a producer.
-    OpenProducer {
-        /// From [`Reply::Topic`].
-        topic: TopicId,
-        /// Stored with its entries by hash; need not be unique.
-        name: String,
-        /// The port the shell keeps for it.
-        slot: u32,
-    },
+    /// Attaches a producer, or has it wait for its turn: then the answer comes with that.
+    OpenProducer(Box<OpenProducer>),
     /// Detaches a producer. What it published stays.
     CloseProducer {
         /// The attachment.
@@ -345,6 +350,67 @@ pub enum Request {
     },
 }
 
+/// A producer to attach.
+#[derive(Debug)]
+pub struct OpenProducer {
+    /// From [`Reply::Topic`].
+    pub topic: TopicId,
+    /// Stored with its entries by hash; sequences count for each name. Need not be unique.
+    pub name: String,
+    /// Whether it shares the topic with others.
+    pub access: ProducerAccess,
+    /// The topic's epoch when it was attached before: it is refused if others had the topic for
+    /// themselves since. `None`: it never was.
+    pub topic_epoch: Option<u64>,
+    /// The port the shell keeps for it.
+    pub slot: u32,
+}
+
+impl OpenProducer {
+    /// One that shares the topic; the shell has yet to choose its port.
+    #[must_use]
+    pub fn shared(topic: TopicId, name: impl Into<String>) -> OpenProducer {
+        OpenProducer {
+            topic,
+            name: name.into(),
+            access: ProducerAccess::Shared,
+            topic_epoch: None,
+            slot: 0,
+        }
+    }
+}
+
+impl From<OpenProducer> for Request {
+    fn from(asked: OpenProducer) -> Request {
+        Request::OpenProducer(Box::new(asked))
+    }
+}
+
+/// Whether a producer shares its topic with others (rule D142).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub enum ProducerAccess {
+    /// With any number of others that share it too.
+    #[default]
+    Shared,
+    /// With nobody; refused while there is another producer.
+    Exclusive,
+    /// With nobody; waits until there is no other producer.
+    WaitForExclusive,
+    /// With nobody; the others are detached, whoever waits is refused.
+    ExclusiveWithFencing,
+}
+
+/// A producer that was attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenedProducer {
+    /// The attachment.
+    pub id: ProducerId,
+    /// The topic's epoch; `None` if nobody ever had it for himself.
+    pub topic_epoch: Option<u64>,
+    /// The highest sequence of its name, if the topic's policy says that they count and one has come.
+    pub last_sequence: Option<u64>,
+}
+
 /// A consumer to attach.
 #[derive(Debug)]
 pub struct Subscribe {
@@ -387,7 +453,7 @@ pub enum Reply {
     /// The topic is open.
     Topic(TopicId),
     /// The producer is attached.
-    Producer(ProducerId),
+    Producer(OpenedProducer),
     /// The consumer is attached.
     Consumer(ConsumerId),
     /// The thing asked for is done.
@@ -493,6 +559,22 @@ pub enum RequestError {
         /// How many.
         users: usize,
     },
+    /// Another producer has the topic for itself, or waits for that.
+    #[error(
+        "topic {topic:?} has a producer that shares it with nobody, or one that waits for that: close it first"
+    )]
+    ProducerBusy {
+        /// The topic.
+        topic: String,
+    },
+    /// There are other producers, or some had the topic for themselves since.
+    #[error(
+        "topic {topic:?} has other producers, or was taken over by one: close them first, or open one with access ExclusiveWithFencing"
+    )]
+    ProducerFenced {
+        /// The topic.
+        topic: String,
+    },
     /// The topic was terminated.
     #[error("topic {topic:?} was terminated: it takes nothing more, and serves what it has")]
     Terminated {
@@ -553,6 +635,12 @@ pub enum Effect {
     },
     /// The topic of this producer was terminated: its publishes are refused.
     Terminated {
+        /// Whom to tell.
+        producer: ProducerId,
+    },
+    /// Another producer has taken the topic for itself: publishes of this one are refused. It is to be
+    /// closed as usual.
+    Fenced {
         /// Whom to tell.
         producer: ProducerId,
     },
@@ -626,6 +714,9 @@ pub enum Outcome {
     Stored(Position),
     /// The topic stores nothing: each entry went to whoever could take it (rule D138).
     Unstored,
+    /// Not stored again: the topic has this sequence of the producer's name, or a higher one, as
+    /// durable as it promises (rule D141).
+    Duplicate,
     /// Not stored, for sure.
     Refused(Refusal),
     /// The log failed before the outcome was known: it may or may not be there after a reopen.
@@ -648,6 +739,8 @@ pub enum Refusal {
     Closed,
     /// The topic was terminated.
     Terminated,
+    /// Another producer has taken the topic for itself.
+    Fenced,
     /// It is to be delivered later than the topic's policy allows (rule D123).
     DelayTooLong,
 }

@@ -9,6 +9,7 @@
 
 mod event;
 
+mod access;
 mod ack_set;
 mod acks;
 mod alarms;
@@ -26,6 +27,7 @@ mod name;
 mod non_durable;
 mod non_persistent;
 mod policy;
+mod producers;
 mod properties;
 mod receipts;
 mod redelivery;
@@ -56,4 +58,5 @@ pub use explain::{CapScope, Explanation, Reason, Why};
 pub use meta::{RestoreError, SubscriptionRecord, TOPIC_PREFIX, TopicRecord};
 pub use name::check_name;
 pub use policy::{Backoff, DeadLetter, DeadlineAction, Policy};
+pub use producers::producer_number;
 pub use properties::{Properties, push_property};

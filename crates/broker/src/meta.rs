@@ -9,7 +9,7 @@ use std::sync::Arc;
 use pelton_storage::Durability;
 use serde::{Deserialize, Serialize};
 
-use crate::{Letter, MetaOp, Policy, Reply, RequestId, TopicId};
+use crate::{Letter, MetaOp, Policy, ProducerId, Reply, RequestId, TopicId};
 
 /// Prefix of the keys of topic records; the topic's name follows.
 pub const TOPIC_PREFIX: &str = "topic/";
@@ -31,6 +31,9 @@ pub struct TopicRecord {
     /// What its subscriptions go by; none: the engine's default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<Policy>,
+    /// How often producers were given the topic for themselves alone; none: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic_epoch: Option<u64>,
     /// It takes nothing more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub terminated: bool,
@@ -104,6 +107,7 @@ pub(crate) enum Undo {
     /// What was asked, and what held before.
     Policy(TopicId, Arc<Policy>, Arc<Policy>),
     Terminate(TopicId),
+    Producer(ProducerId),
     Nothing,
 }
 

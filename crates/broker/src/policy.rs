@@ -26,6 +26,9 @@ pub struct Policy {
     pub delayed_delivery_max_delay_in_millis: u64,
     /// Entries that may wait for their time; while so many do, unread ones stay where they are.
     pub delayed_delivery_max_entries_per_subscription: u64,
+    /// Whether an entry is stored once only, by its producer's name and sequence (rule D141). What
+    /// came while it was off is not known.
+    pub deduplication_enabled: bool,
     /// Messages are acked so long after they were published, handed over or not; 0: never.
     #[serde(rename = "messageTTL")]
     pub message_ttl_seconds: u64,
@@ -115,6 +118,7 @@ impl Default for Policy {
             delayed_delivery_enabled: true,
             delayed_delivery_max_delay_in_millis: 0,
             delayed_delivery_max_entries_per_subscription: 4_000_000,
+            deduplication_enabled: false,
             message_ttl_seconds: 0,
             max_delivery_lag_millis: 0,
             deadline_action: DeadlineAction::Drop,

@@ -52,7 +52,8 @@ impl ReceiptBook {
         let turn = self.turn;
         let queue = match durability {
             Durability::NonPersistent => {
-                return self.owe_unstored(append.producer, append.sequence, effects);
+                let (producer, sequence) = (append.producer, append.sequence);
+                return self.owe_apart(producer, sequence, Outcome::Unstored, effects);
             }
             Durability::Memory => {
                 if self
@@ -76,11 +77,42 @@ impl ReceiptBook {
         }
     }
 
-    /// Owes a receipt for an entry that its topic does not store.
-    pub(crate) fn owe_unstored(
+    /// Owes a receipt for an entry that is not stored again: it says so once what is stored is as
+    /// durable as its topic promises, that is with `ticket`.
+    pub(crate) fn owe_duplicate(
+        &mut self,
+        durability: Durability,
+        producer: ProducerId,
+        sequence: u64,
+        ticket: Ticket,
+        effects: &mut VecDeque<Effect>,
+    ) {
+        let queue = match durability {
+            Durability::NonPersistent | Durability::Memory => {
+                return self.owe_apart(producer, sequence, Outcome::Duplicate, effects);
+            }
+            Durability::Written => &mut self.written,
+            Durability::Synced => &mut self.synced,
+        };
+        queue.push_back(Owed {
+            ticket,
+            turn: self.turn,
+            next_ordinal: 0,
+            receipts: Receipts {
+                producer,
+                first_sequence: sequence,
+                count: 1,
+                outcome: Outcome::Duplicate,
+            },
+        });
+    }
+
+    /// Owes a receipt without a position, answered at once.
+    pub(crate) fn owe_apart(
         &mut self,
         producer: ProducerId,
         sequence: u64,
+        outcome: Outcome,
         effects: &mut VecDeque<Effect>,
     ) {
         let turn = self.turn;
@@ -89,7 +121,7 @@ impl ReceiptBook {
         }) = &mut self.ready
             && *of == turn
             && receipts.producer == producer
-            && receipts.outcome == Outcome::Unstored
+            && receipts.outcome == outcome
             && receipts.first_sequence + u64::from(receipts.count) == sequence
         {
             receipts.count += 1;
@@ -104,7 +136,7 @@ impl ReceiptBook {
                 producer,
                 first_sequence: sequence,
                 count: 1,
-                outcome: Outcome::Unstored,
+                outcome,
             },
         });
     }

@@ -19,7 +19,7 @@ impl Broker {
     fn topic_stats(&self, topic: &Topic) -> TopicStats {
         TopicStats {
             name: topic.name.to_string(),
-            producers: topic.producers as usize,
+            producers: topic.access.attached(),
             entries: self.log.end(topic.slot) - self.log.first(topic.slot),
             terminated: topic.end != End::Open,
             subscriptions: topic

@@ -35,7 +35,9 @@ impl Broker {
             return Ok(self.answer_after_meta(id, name, Reply::Done));
         }
         if durability.is_stored() {
-            self.topic_mut(topic.0).end = End::Closing;
+            let state = self.topic_mut(topic.0);
+            state.end = End::Closing;
+            state.look_at_gate();
             self.write_record(id, topic.0, Reply::Done, Undo::Terminate(topic));
             return Ok(None);
         }
@@ -50,6 +52,9 @@ impl Broker {
             return;
         };
         state.end = End::Terminated;
+        state.look_at_gate();
+        let waiting = state.access.turn_away();
+        let topic_name = state.name.to_string();
         for index in state.subs.clone() {
             self.look_for_end(index);
         }
@@ -60,6 +65,11 @@ impl Broker {
                 self.effects.push_back(Effect::Terminated { producer });
             }
         }
+        for id in waiting {
+            let topic = topic_name.clone();
+            let reply = Err(RequestError::Terminated { topic });
+            self.effects.push_back(Effect::Reply { id, reply });
+        }
     }
 
     /// The metadata could not be written: it goes on, unless it was asked for again or has ended since.
@@ -68,6 +78,7 @@ impl Broker {
         let state = self.topics[topic.0 as usize].as_mut();
         if let Some(state) = state.filter(|topic| topic.end == End::Closing && !again) {
             state.end = End::Open;
+            state.look_at_gate();
         }
     }
 

@@ -1,23 +1,22 @@
-//! Topics and their producers: open, publish, trim, delete.
+//! Topics: open, policy, trim, delete.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pelton_storage::{CursorState, Durability, NewEntry, Refused, SubKey, TopicKey, TopicSlot};
+use pelton_storage::{CursorState, Durability, NewEntry, SubKey, TopicKey, TopicSlot};
 
+use crate::access::Access;
 use crate::alarms::Sleeper;
 use crate::broker::SubIndex;
 use crate::meta::{MetaWait, NEXT_KEY_PREFIX, TOPIC_PREFIX, Undo, durability_name};
 use crate::name::check_name;
-use crate::receipts::Append;
 use crate::subscription::{Consumer, Subscription};
 use crate::terminate::End;
 use crate::times::TopicTimes;
 use crate::unacked::Caps;
 use crate::{
-    Broker, ConsumerId, Effect, Handled, MESSAGES_PER_ENTRY_MAX, MetaDone, Now, Outcome, Policy,
-    ProducerId, Publish, Receipts, Refusal, Reply, RequestError, RequestId, RestoreError, TopicId,
-    TopicRecord,
+    Broker, ConsumerId, Effect, MetaDone, Now, Policy, Reply, RequestError, RequestId,
+    RestoreError, TopicId, TopicRecord,
 };
 
 #[derive(Debug)]
@@ -28,24 +27,18 @@ pub(crate) struct Topic {
     pub(crate) durability: Durability,
     pub(crate) policy: Arc<Policy>,
     pub(crate) subs: Vec<SubIndex>,
-    pub(crate) producers: u32,
+    pub(crate) access: Access,
     /// Messages ever appended in this run, those found at the start included.
     pub(crate) messages: u64,
     pub(crate) end: End,
+    /// Something may stand in the way of a publish: it is looked at closely.
+    pub(crate) gated: bool,
     /// Its entries have times, or its policy gives them some.
     pub(crate) times: Option<Box<TopicTimes>>,
     /// A publish of this turn woke its subscriptions already.
     pub(crate) woken: bool,
     /// It is in the list of topics to trim.
     pub(crate) trim: bool,
-}
-
-#[derive(Debug)]
-pub(crate) struct Producer {
-    pub(crate) serial: u32,
-    pub(crate) topic: u32,
-    /// Hash of its name, stored with each entry.
-    name_hash: u64,
 }
 
 /// Bits of a durable id below the number of its shard.
@@ -122,6 +115,8 @@ impl Broker {
         if let Some(policy) = &record.policy {
             topic.policy = Arc::new(policy.clone());
         }
+        topic.access.restore(record.topic_epoch);
+        topic.look_at_gate();
         for stored in &record.subscriptions {
             let cursor = cursors.get(&(TopicKey(record.key), SubKey(stored.key)));
             self.log.open_sub(slot, SubKey(stored.key), None);
@@ -193,7 +188,7 @@ impl Broker {
             .iter()
             .map(|&sub| self.sub(sub).consumers.len())
             .sum();
-        let users = consumers + topic.producers as usize;
+        let users = consumers + topic.access.users();
         if users > 0 {
             return Err(RequestError::InUse {
                 what: "topic",
@@ -251,6 +246,7 @@ impl Broker {
             return;
         };
         state.policy = policy;
+        state.look_at_gate();
         for index in state.subs.clone() {
             let policy = &self.topics[topic.0 as usize]
                 .as_ref()
@@ -270,101 +266,6 @@ impl Broker {
         self.list_times(topic.0);
     }
 
-    pub(crate) fn open_producer(
-        &mut self,
-        topic: TopicId,
-        name: &str,
-        slot: u32,
-    ) -> Result<Reply, RequestError> {
-        let state = self.find_topic(topic)?;
-        if state.end != End::Open {
-            let topic = state.name.to_string();
-            return Err(RequestError::Terminated { topic });
-        }
-        let serial = self.serial();
-        let producer = Producer {
-            serial,
-            topic: topic.0,
-            name_hash: hash64(name.as_bytes()),
-        };
-        put(&mut self.producers, slot, producer);
-        self.topic_mut(topic.0).producers += 1;
-        Ok(Reply::Producer(ProducerId { slot, serial }))
-    }
-
-    pub(crate) fn close_producer(&mut self, id: ProducerId) {
-        if let Some(topic) = self.producer(id).map(|producer| producer.topic) {
-            self.producers[id.slot as usize] = None;
-            self.topic_mut(topic).producers -= 1;
-        }
-    }
-
-    /// Appends one entry. The hot path: nothing here allocates.
-    pub(crate) fn publish(&mut self, id: ProducerId, entry: &Publish<'_>) -> Handled {
-        let Some(producer) = self.producer(id).filter(|_| !self.closing()) else {
-            return self.refuse(id, entry.sequence, Refusal::Closed);
-        };
-        if entry.messages == 0 || entry.messages > MESSAGES_PER_ENTRY_MAX {
-            return self.refuse(id, entry.sequence, Refusal::Invalid);
-        }
-        let index = producer.topic;
-        let new = NewEntry {
-            body: entry.body,
-            messages: entry.messages,
-            key_hash: entry.key_hash,
-            producer: producer.name_hash,
-            sequence: entry.sequence,
-            publish_ms: self.now.wall_ms,
-            arrived_ns: entry.arrived_ns,
-            deliver_at_ms: entry.deliver_at_ms,
-            deadline_ms: entry.deadline_ms,
-            properties: &[],
-        };
-        let topic = self.topics[index as usize]
-            .as_mut()
-            .expect("a producer keeps its topic");
-        if topic.end != End::Open {
-            return self.refuse(id, entry.sequence, Refusal::Terminated);
-        }
-        if entry.deliver_at_ms != 0 && topic.policy.delays_too_long(entry.deliver_at_ms, self.now) {
-            return self.refuse(id, entry.sequence, Refusal::DelayTooLong);
-        }
-        let appended = match self.log.append(topic.slot, &new, self.now.mono_ns) {
-            Ok(appended) => appended,
-            Err(Refused::NoMemory) if topic.durability == Durability::NonPersistent => {
-                self.drop_entry(index, entry.messages);
-                self.receipts
-                    .owe_unstored(id, entry.sequence, &mut self.effects);
-                return Handled::Taken;
-            }
-            Err(Refused::NoMemory) => return Handled::Held,
-            Err(Refused::TooLarge) => return self.refuse(id, entry.sequence, Refusal::Invalid),
-            Err(Refused::DiskFull) => return self.refuse(id, entry.sequence, Refusal::DiskFull),
-            // A durable topic is not opened without a directory.
-            Err(Refused::NoDisk) => return self.refuse(id, entry.sequence, Refusal::Invalid),
-            Err(Refused::Poisoned) => return self.refuse(id, entry.sequence, Refusal::Poisoned),
-        };
-        topic.messages += u64::from(entry.messages);
-        if !topic.woken && !topic.durability.is_stored() {
-            topic.woken = true;
-            self.woken.push(index);
-        }
-        if entry.deliver_at_ms | entry.deadline_ms != 0 || topic.times.is_some() {
-            let with = (&self.log, &mut self.wall_alarms);
-            topic.note_times(index, appended.ordinal, &new.hints(), with);
-        }
-        let append = Append {
-            producer: id,
-            sequence: entry.sequence,
-            ordinal: appended.ordinal,
-            position: appended.position,
-            ticket: appended.ticket,
-        };
-        self.receipts
-            .owe(topic.durability, append, &mut self.effects);
-        Handled::Taken
-    }
-
     /// An entry was appended that no producer waits for.
     pub(crate) fn note_append(&mut self, index: u32, ordinal: u64, entry: &NewEntry<'_>) {
         let topic = self.topics[index as usize].as_mut().expect("appended to");
@@ -381,19 +282,6 @@ impl Broker {
                 (&self.log, &mut self.wall_alarms),
             );
         }
-    }
-
-    #[cold]
-    fn refuse(&mut self, producer: ProducerId, sequence: u64, why: Refusal) -> Handled {
-        let outcome = Outcome::Refused(why);
-        let receipts = Receipts {
-            producer,
-            first_sequence: sequence,
-            count: 1,
-            outcome,
-        };
-        self.effects.push_back(Effect::Receipts(receipts));
-        Handled::Taken
     }
 
     /// Lets go of what every subscription has acked. A topic without subscriptions keeps nothing
@@ -453,6 +341,10 @@ impl Broker {
                         name: wait.name,
                     })
                 }
+                // Another one may have fenced it off meanwhile.
+                Reply::Producer(opened) if self.publishing(opened.id).is_none() => {
+                    Err(RequestError::ProducerFenced { topic: wait.name })
+                }
                 // A seek may have begun the attachment again meanwhile.
                 Reply::Consumer(id) => match self.attachment(id) {
                     Some(&Consumer { serial, .. }) => {
@@ -472,6 +364,7 @@ impl Broker {
                     Undo::Subscription(topic, name) => self.undo_subscription(topic, &name),
                     Undo::Policy(topic, failed, held) => self.undo_policy(topic, &failed, held),
                     Undo::Terminate(topic) => self.undo_terminate(topic),
+                    Undo::Producer(producer) => self.close_producer(producer),
                     Undo::Nothing => {}
                 }
                 Err(RequestError::Metadata {
@@ -521,6 +414,7 @@ impl Broker {
             policy: (!Arc::ptr_eq(&topic.policy, &self.default_policy))
                 .then(|| (*topic.policy).clone()),
             terminated: topic.end != End::Open,
+            topic_epoch: topic.access.epoch(),
             subscriptions: topic
                 .subs
                 .iter()
@@ -590,9 +484,10 @@ impl Broker {
             durability,
             policy: Arc::clone(&self.default_policy),
             subs: Vec::new(),
-            producers: 0,
+            access: Access::default(),
             messages: 0,
             end: End::default(),
+            gated: false,
             times: None,
             woken: false,
             trim: false,
@@ -629,11 +524,4 @@ pub(crate) fn put<T>(slots: &mut Vec<Option<T>>, slot: u32, value: T) {
         slots.resize_with(at + 1, || None);
     }
     slots[at] = Some(value);
-}
-
-/// FNV-1a, 64 bits: names producers in stored entries.
-fn hash64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-    })
 }

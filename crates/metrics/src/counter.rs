@@ -48,6 +48,7 @@ counters! {
     RefusedPoisoned = "pelton_publish_refused_total", Count, Some(("reason", "log_poisoned")), "Entries refused, by reason.";
     RefusedClosed = "pelton_publish_refused_total", Count, Some(("reason", "closed")), "Entries refused, by reason.";
     RefusedTerminated = "pelton_publish_refused_total", Count, Some(("reason", "terminated")), "Entries refused, by reason.";
+    RefusedFenced = "pelton_publish_refused_total", Count, Some(("reason", "fenced")), "Entries refused, by reason.";
     RefusedDelay = "pelton_publish_refused_total", Count, Some(("reason", "delay")), "Entries refused, by reason.";
     HeldNoMemory = "pelton_publish_held_total", Count, Some(("reason", "no_memory")), "Times a producer's ring was left alone, by reason.";
 

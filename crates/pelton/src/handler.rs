@@ -11,8 +11,8 @@ use crate::error::{ForwardError, ProducerError};
 use crate::message::{KEY_BYTES_MAX, Message, frame, key_hash};
 use crate::pending::{Pending, ask};
 use crate::port::{
-    CloseReason, ConsumerId, ConsumerSignal, ForwardTo, Handler, Ports, Reply, Request,
-    ShardDelivery, ShardForwardError,
+    CloseReason, ConsumerId, ConsumerSignal, ForwardTo, Handler, OpenProducer, Ports, Reply,
+    Request, ShardDelivery, ShardForwardError,
 };
 use crate::producer::refused;
 use crate::topic::{Topic, TopicInner};
@@ -117,11 +117,7 @@ impl Topic {
     /// As [`Topic::forwarder`], to be waited for, awaited or driven.
     pub fn begin_forwarder(&self) -> Pending<Result<Forwarder, ProducerError>> {
         let topic = Arc::clone(&self.inner);
-        let request = Request::OpenProducer {
-            topic: topic.id,
-            name: String::new(),
-            slot: 0,
-        };
+        let request = OpenProducer::shared(topic.id, "").into();
         let handle = topic.handle.clone();
         ask(
             topic.asking(),
@@ -129,10 +125,10 @@ impl Topic {
             request,
             Ports::Forward,
             move |answer| match answer {
-                Ok(Ok(Reply::Producer(producer))) => {
+                Ok(Ok(Reply::Producer(opened))) => {
                     let to = ForwardTo {
                         shard: topic.handle.index(),
-                        producer,
+                        producer: opened.id,
                     };
                     Ok(Forwarder {
                         to,

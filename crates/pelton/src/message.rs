@@ -30,8 +30,11 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
     /// When it was meant to be sent, on [`crate::Clock`]; 0 means "now". Not part of what is stored.
     pub(crate) intended_ns: u64,
+    /// Any of what follows was said.
+    pub(crate) has_extras: bool,
     pub(crate) deliver: When,
     pub(crate) deadline: When,
+    pub(crate) sequence: Option<u64>,
 }
 
 /// An instant of the wall clock that a message may name.
@@ -97,6 +100,7 @@ impl<'a> Message<'a> {
     /// [`Policy::delayed_delivery_max_delay_in_millis`](crate::Policy).
     #[must_use]
     pub fn deliver_at_ms(mut self, unix_ms: u64) -> Message<'a> {
+        self.has_extras = true;
         self.deliver = When::At(unix_ms);
         self
     }
@@ -104,6 +108,7 @@ impl<'a> Message<'a> {
     /// As [`Message::deliver_at_ms`], so long after it is sent; whole milliseconds.
     #[must_use]
     pub fn deliver_after(mut self, delay: Duration) -> Message<'a> {
+        self.has_extras = true;
         self.deliver = When::after(delay);
         self
     }
@@ -115,6 +120,7 @@ impl<'a> Message<'a> {
     /// The topic's policy may give every message one; the earlier counts.
     #[must_use]
     pub fn deadline_ms(mut self, unix_ms: u64) -> Message<'a> {
+        self.has_extras = true;
         self.deadline = When::At(unix_ms);
         self
     }
@@ -122,7 +128,21 @@ impl<'a> Message<'a> {
     /// As [`Message::deadline_ms`], so long after it is sent; whole milliseconds.
     #[must_use]
     pub fn deadline_after(mut self, span: Duration) -> Message<'a> {
+        self.has_extras = true;
         self.deadline = When::after(span);
+        self
+    }
+
+    /// Its number among all that producers of the same name send to the topic. If the topic's policy
+    /// says so ([`crate::Policy::deduplication_enabled`]), a message whose number is not higher than
+    /// all before it is not stored again: its receipt says [`crate::Position::NOWHERE`], once the one
+    /// before it is as durable as the topic (rule D141). That holds after a restart and a crash too,
+    /// and however long ago that one was acked. Of a batch the lowest number is looked at, and the
+    /// highest kept.
+    #[must_use]
+    pub fn sequence(mut self, sequence: u64) -> Message<'a> {
+        self.has_extras = true;
+        self.sequence = Some(sequence);
         self
     }
 

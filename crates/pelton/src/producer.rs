@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
 use crate::error::{ReceiptError, SendError, TrySendError};
-use crate::message::{KEY_BYTES_MAX, Message, When, frame, key_hash};
+use crate::message::{KEY_BYTES_MAX, Message, frame, key_hash};
 use crate::port::{
-    MESSAGES_PER_ENTRY_MAX, ProducerId, ProducerSignal, ProducerState, Publish, PublishTimes,
-    Request, SlotSender,
+    MESSAGES_PER_ENTRY_MAX, Numbered, OpenedProducer, ProducerSignal, ProducerState, Publish,
+    PublishExtras, Request, SlotSender,
 };
 use crate::receipt::{Pages, Receipt};
 use crate::topic::{EntryLimit, TopicInner};
@@ -30,7 +30,7 @@ pub struct Producer {
     ring: SlotSender<Publish>,
     pages: Pages,
     signal: Arc<ProducerSignal>,
-    id: ProducerId,
+    opened: OpenedProducer,
     topic: Arc<TopicInner>,
     name: Box<str>,
     clock: Clock,
@@ -52,6 +52,21 @@ impl Producer {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// How often the topic had been given to a producer for itself alone when this one was attached;
+    /// `None`: never. Whoever attaches again gives it: [`ProducerBuilder::topic_epoch`].
+    #[must_use]
+    pub fn topic_epoch(&self) -> Option<u64> {
+        self.opened.topic_epoch
+    }
+
+    /// The highest [`Message::sequence`] that the topic had of producers of this name when this one
+    /// was attached: to go on behind it. `None` if there is none, or the topic's policy does not have
+    /// sequences count.
+    #[must_use]
+    pub fn last_sequence(&self) -> Option<u64> {
+        self.opened.last_sequence
     }
 
     /// Sends a message without a key, as an entry of its own. Blocks while the queue is full.
@@ -261,12 +276,12 @@ impl Producer {
             messages: 0,
             key_hash: 0,
             intended_ns: 0,
-            times: PublishTimes::default(),
+            extras: PublishExtras::default(),
         };
         for message in messages {
             self.check(&message)?;
             framed.messages += 1;
-            framed.add_times(&message, &self.clock);
+            framed.add(&message, &self.clock);
             if framed.messages > MESSAGES_PER_ENTRY_MAX {
                 let (messages, max) = (framed.messages, MESSAGES_PER_ENTRY_MAX);
                 return Err(SendError::BatchSize {
@@ -356,6 +371,7 @@ impl Producer {
                     .to_owned(),
             },
             ProducerState::Terminated => SendError::Terminated { topic },
+            ProducerState::Fenced => SendError::ProducerFenced { topic },
             _ => SendError::Closed { topic },
         }
     }
@@ -365,9 +381,9 @@ impl Producer {
             messages: 1,
             key_hash: message.key.map_or(0, key_hash),
             intended_ns: message.intended_ns,
-            times: PublishTimes::default(),
+            extras: PublishExtras::default(),
         };
-        framed.add_times(message, &self.clock);
+        framed.add(message, &self.clock);
         self.push(&framed, |_, slot| {
             slot.body.clear();
             frame(&mut slot.body, message);
@@ -390,7 +406,7 @@ impl Producer {
             slot.key_hash = framed.key_hash;
             slot.sequence = sequence;
             slot.arrived_ns = arrived_ns;
-            slot.times = framed.boxed_times();
+            slot.extras = framed.boxed_extras();
             slot.page = first.then(|| Arc::clone(page));
         });
         assert!(
@@ -409,7 +425,7 @@ impl Producer {
 
     /// Tells the shard that there is something: once per call, however much it was.
     fn tell(&self) {
-        self.topic.handle.published(self.id.slot);
+        self.topic.handle.published(self.opened.id.slot);
     }
 
     fn flushed(&mut self, waker: Option<&Waker>) -> Option<Result<(), ReceiptError>> {
@@ -428,22 +444,34 @@ struct Framed {
     messages: u32,
     key_hash: u32,
     intended_ns: u64,
-    times: PublishTimes,
+    extras: PublishExtras,
 }
 
 impl Framed {
+    fn add(&mut self, message: &Message<'_>, clock: &Clock) {
+        if !message.has_extras {
+            self.extras.deadline_ms = 0;
+            return;
+        }
+        self.add_times(message, clock);
+        if let Some(sequence) = message.sequence {
+            let all = self.extras.numbered.get_or_insert(Numbered {
+                first: sequence,
+                last: sequence,
+            });
+            all.first = all.first.min(sequence);
+            all.last = all.last.max(sequence);
+        }
+    }
+
     /// Of a batch the latest times count (rule D130): no message is delivered early, and none is
     /// dropped that another one of its entry would have been delivered with.
     fn add_times(&mut self, message: &Message<'_>, clock: &Clock) {
-        if message.deliver == When::Unsaid && message.deadline == When::Unsaid {
-            self.times.deadline_ms = 0;
-            return;
-        }
         let (deliver_at_ms, deadline_ms) = (
             message.deliver.unix_ms(clock),
             message.deadline.unix_ms(clock),
         );
-        let times = &mut self.times;
+        let times = &mut self.extras;
         times.deliver_at_ms = times.deliver_at_ms.max(deliver_at_ms);
         let none = deadline_ms == 0 || (self.messages > 1 && times.deadline_ms == 0);
         times.deadline_ms = if none {
@@ -453,14 +481,16 @@ impl Framed {
         };
     }
 
-    fn boxed_times(&self) -> Option<Box<PublishTimes>> {
-        (self.times != PublishTimes::default()).then(|| Box::new(self.times))
+    fn boxed_extras(&self) -> Option<Box<PublishExtras>> {
+        (self.extras != PublishExtras::default()).then(|| Box::new(self.extras))
     }
 }
 
 impl Drop for Producer {
     fn drop(&mut self) {
-        let request = Request::CloseProducer { producer: self.id };
+        let request = Request::CloseProducer {
+            producer: self.opened.id,
+        };
         acks::detach(&self.topic.handle, request, self.topic.settings.engine_id);
     }
 }

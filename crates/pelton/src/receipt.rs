@@ -116,6 +116,7 @@ fn outcome(
         ReceiptState::Refused(Refusal::Invalid) => Err(ReceiptError::Invalid),
         ReceiptState::Refused(Refusal::Closed) => Err(ReceiptError::Closed),
         ReceiptState::Refused(Refusal::Terminated) => Err(ReceiptError::Terminated),
+        ReceiptState::Refused(Refusal::Fenced) => Err(ReceiptError::Fenced),
         ReceiptState::Refused(Refusal::DelayTooLong) => Err(ReceiptError::DelayTooLong),
     })
 }

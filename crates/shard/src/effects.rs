@@ -8,7 +8,9 @@ use pelton_broker::{
 };
 use pelton_metrics::{Counter, ShardMetrics};
 
-use crate::port::{Answer, CloseReason, Control, PORTS_MAX, Ports, ReplyTo, ShardStats, Stamped};
+use crate::port::{
+    Answer, CloseReason, Control, PORTS_MAX, Ports, ProducerState, ReplyTo, ShardStats, Stamped,
+};
 use crate::requests::{Pending, Then};
 use crate::turn::Shard;
 use crate::watch::TurnWork;
@@ -76,7 +78,14 @@ impl Shard {
                 }
             }
             Effect::EndOfTopic { consumer } => self.consumers.end_of_topic(consumer),
-            Effect::Terminated { producer } => self.inbox.producers.terminated(producer),
+            Effect::Terminated { producer } => {
+                let state = ProducerState::Terminated;
+                self.inbox.producers.ended(producer, state);
+            }
+            Effect::Fenced { producer } => {
+                let state = ProducerState::Fenced;
+                self.inbox.producers.ended(producer, state);
+            }
             Effect::Receipts(receipts) => self.give_receipts(receipts),
             Effect::Reply { id, reply } => self.answer(id, reply, now),
             Effect::Disk(op) => {
@@ -156,7 +165,9 @@ impl Shard {
             receipts.outcome = Outcome::Refused(Refusal::NoSegment);
         }
         let counter = match receipts.outcome {
-            Outcome::Stored(_) | Outcome::Unstored => Some(Counter::ReceiptsSent),
+            Outcome::Stored(_) | Outcome::Unstored | Outcome::Duplicate => {
+                Some(Counter::ReceiptsSent)
+            }
             Outcome::Refused(Refusal::DiskFull | Refusal::NoSegment) => {
                 Some(Counter::RefusedDiskFull)
             }
@@ -164,6 +175,7 @@ impl Shard {
             Outcome::Refused(Refusal::Invalid) => Some(Counter::RefusedTooLarge),
             Outcome::Refused(Refusal::Closed) => Some(Counter::RefusedClosed),
             Outcome::Refused(Refusal::Terminated) => Some(Counter::RefusedTerminated),
+            Outcome::Refused(Refusal::Fenced) => Some(Counter::RefusedFenced),
             Outcome::Refused(Refusal::DelayTooLong) => Some(Counter::RefusedDelay),
             Outcome::Unknown => None,
         };
@@ -218,15 +230,15 @@ impl Shard {
     fn on_request(&mut self, mut request: Request, ports: Ports, reply: ReplyTo<Answer>, now: Now) {
         let opens = matches!(
             request,
-            Request::OpenTopic { .. } | Request::OpenProducer { .. } | Request::Subscribe(_)
+            Request::OpenTopic { .. } | Request::OpenProducer(_) | Request::Subscribe(_)
         );
         if opens && self.stop.is_some() {
             return; // Dropping the reply says it: the engine stops.
         }
         let then = match (&mut request, ports) {
             (Request::OpenTopic { durability, .. }, _) => Then::TopicOpen(*durability),
-            (Request::OpenProducer { topic, slot, .. }, ports) => {
-                let topic = topic.0 as usize;
+            (Request::OpenProducer(asked), ports) => {
+                let topic = asked.topic.0 as usize;
                 let durable = self.durable_topics.get(topic).copied().unwrap_or(false);
                 let producers = &mut self.inbox.producers;
                 let opened = match ports {
@@ -237,7 +249,7 @@ impl Shard {
                 let Some(opened) = opened else {
                     return reply.send(Err(no_port("producers")));
                 };
-                *slot = opened;
+                asked.slot = opened;
                 Then::ProducerOpen { slot: opened }
             }
             (Request::Subscribe(asked), ports) => match self.consumers.open(ports) {
@@ -280,8 +292,8 @@ impl Shard {
                 }
                 self.durable_topics[index] = durability.is_stored();
             }
-            (Then::ProducerOpen { .. }, Ok(Reply::Producer(id))) => {
-                self.inbox.producers.attached(*id);
+            (Then::ProducerOpen { .. }, Ok(Reply::Producer(opened))) => {
+                self.inbox.producers.attached(opened.id);
             }
             (Then::ProducerOpen { slot }, _) => self.inbox.producers.not_attached(slot),
             (Then::ConsumerOpen { .. }, Ok(Reply::Consumer(id))) => {

@@ -31,7 +31,7 @@ use overflow::{Overflow, overflow};
 
 pub use handler::{ForwardError, ForwardTo, Handler, HandlerDelivery, Verdict};
 pub(crate) use overflow::{Lanes, Overflowed};
-pub use receipt::{Publish, PublishTimes, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState};
+pub use receipt::{Publish, PublishExtras, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState};
 pub use reply::{NoReply, ReplyFrom, ReplyTo, reply};
 pub(crate) use signal::RUNS_WAITING_FEW;
 pub use signal::{CloseReason, ConsumerSignal, ProducerSignal, ProducerState};

@@ -245,7 +245,10 @@ impl ProducerPort {
         match &mut self.source {
             Source::Ring { pages, unwoken, .. } => complete(pages, unwoken, first, count, outcome),
             Source::Forward { answers, .. } => {
-                let stored = matches!(outcome, Outcome::Stored(_) | Outcome::Unstored);
+                let stored = matches!(
+                    outcome,
+                    Outcome::Stored(_) | Outcome::Unstored | Outcome::Duplicate
+                );
                 for _ in 0..count {
                     if let Some((from, token, body)) = answers.pop_front() {
                         outbox.answer(from, token, stored, body);

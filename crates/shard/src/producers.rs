@@ -240,14 +240,14 @@ impl Producers {
         self.free_if_done(slot);
     }
 
-    /// Its topic takes nothing more.
-    pub(crate) fn terminated(&mut self, id: ProducerId) {
+    /// Nothing more is taken of it, and never will be: `Terminated` or `Fenced`.
+    pub(crate) fn ended(&mut self, id: ProducerId, state: ProducerState) {
         if let Some(ProducerPort {
             source: Source::Ring { signal, .. },
             ..
         }) = self.port_of(id)
         {
-            signal.set(ProducerState::Terminated, None);
+            signal.set(state, None);
         }
     }
 

@@ -156,15 +156,16 @@ impl Shard {
             let before = budget;
             let item = self.inbox.take(&mut budget, &mut |input| match input {
                 Input::Publish(producer, slot) => {
-                    let times = slot.times.as_deref().copied().unwrap_or_default();
+                    let extras = slot.extras.as_deref().copied().unwrap_or_default();
                     let entry = Entry {
                         body: &slot.body,
                         messages: slot.messages,
                         key_hash: slot.key_hash,
                         sequence: slot.sequence,
+                        numbered: extras.numbered,
                         arrived_ns: slot.arrived_ns,
-                        deliver_at_ms: times.deliver_at_ms,
-                        deadline_ms: times.deadline_ms,
+                        deliver_at_ms: extras.deliver_at_ms,
+                        deadline_ms: extras.deadline_ms,
                     };
                     let entry = &entry;
                     let handled = broker.handle(Event::Publish { producer, entry }, now);

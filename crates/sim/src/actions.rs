@@ -4,12 +4,13 @@ use pelton_broker::storage::{Durability, Position};
 use pelton_broker::{InitialPosition, Publish, SeekTo};
 
 use crate::chance::Chance;
-use crate::clients::Producer;
+use crate::clients::{Owed, Producer};
 use crate::core::{Ask, Say};
 use crate::cursor::Still;
 use crate::keys::KEYS;
 use crate::oracle::{Check, Entry, Fate, hold};
 use crate::replies::Asked;
+use crate::sequences::{numbered, producer_name};
 use crate::steps::Step;
 use crate::wishes::{delay_ns, policy, wish};
 use crate::world::World;
@@ -292,6 +293,7 @@ impl World {
             let of = &mut self.producers[producer];
             let (topic, sequence) = (of.topic, of.next_sequence);
             let shard = self.oracle.topics[topic].shard;
+            let counted = self.oracle.topics[topic].durability != Durability::NonPersistent;
             let (Some(id), life) = (of.id, self.oracle.topics[topic].life.as_mut()) else {
                 return Ok(());
             };
@@ -300,12 +302,18 @@ impl World {
             };
             self.last_entry += 1;
             let number = self.last_entry;
+            let name = producer_name(of.slot);
+            let highest = life.highest(&name);
+            let counts = life.policy().deduplication_enabled && counted;
+            let numbers = numbered(highest, number ^ u64::from(size)).filter(|_| counts);
+            let repeats = highest.filter(|&highest| numbers.is_some_and(|it| it.first <= highest));
             let entry = Entry {
                 id: number,
                 body: body(number, size),
                 messages: messages(number, size),
                 key_hash: key_of(number),
-                sequence,
+                sequence: numbers.map_or(sequence, |numbers| numbers.last),
+                numbered: numbers.map(|numbers| (name, numbers.last)),
                 publish_ms: self.now.wall_ms,
                 fate: Fate::Owed,
             };
@@ -314,15 +322,21 @@ impl World {
                 messages: entry.messages,
                 key_hash: entry.key_hash,
                 sequence,
+                numbered: numbers,
                 arrived_ns: self.now.mono_ns,
                 ..Publish::default()
             };
-            of.owed.insert(sequence, life.entries.len());
+            let owed = repeats.map_or(Owed::Entry(life.entries.len()), Owed::Repeats);
+            of.owed.insert(sequence, owed);
             of.next_sequence += 1;
-            life.entries.push(entry);
+            life.entries
+                .extend(Some(entry).filter(|_| repeats.is_none()));
             let taken = self.shards[shard].core.publish(id, offered, self.now);
             if !taken {
                 // It is offered again another time, as another one.
+                hold("D141 held", repeats.is_none(), || {
+                    format!("entry {number} is held")
+                })?;
                 self.oracle.life(topic).entries.pop();
                 let of = &mut self.producers[producer];
                 of.owed.remove(&sequence);

@@ -16,10 +16,19 @@ pub(crate) struct Producer {
     /// It was told that nothing more is taken.
     pub(crate) at_end: bool,
     pub(crate) next_sequence: u64,
-    /// Sequences without an answer, and the place of each entry in its topic.
-    pub(crate) owed: BTreeMap<u64, usize>,
+    /// Sequences without an answer.
+    pub(crate) owed: BTreeMap<u64, Owed>,
     /// The topic as it was made: another with the same name is not this producer's.
     pub(crate) life: u64,
+}
+
+/// What an answer is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Owed {
+    /// The entry in this place of its topic.
+    Entry(usize),
+    /// One that must not be stored: this is the highest sequence of its name.
+    Repeats(u64),
 }
 
 #[derive(Debug)]

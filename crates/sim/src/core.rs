@@ -1,5 +1,7 @@
 //! The real core of one shard, and every arm that names its events, requests and effects.
 
+use std::collections::BTreeMap;
+
 use pelton_broker::flow::{Account, Granter};
 use pelton_broker::storage::{
     CursorState, DiskDone, Durability, Log, Options as LogOptions, Position, Recovered, SubKey,
@@ -7,13 +9,15 @@ use pelton_broker::storage::{
 };
 use pelton_broker::{
     Broker, BrokerStats, ConsumerId, Effect, Event, Handled, InitialPosition, LogState, MetaDone,
-    Now, Options, Policy, ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId,
-    SeekTo, Subscribe, TOPIC_PREFIX, TopicId, TopicRecord,
+    Now, OpenProducer, Options, Policy, ProducerId, Publish, Receipts, Reply, Request,
+    RequestError, RequestId, SeekTo, Subscribe, TOPIC_PREFIX, TopicId, TopicRecord,
+    producer_number,
 };
 
 use crate::cursor::Still;
 use crate::disk::Disk;
 use crate::meta::Meta;
+use crate::sequences::{names, producer_name};
 use crate::sub::Wish;
 
 #[derive(Debug)]
@@ -105,6 +109,8 @@ pub(crate) struct Found {
     pub(crate) record: TopicRecord,
     pub(crate) durability: Durability,
     pub(crate) positions: Vec<Position>,
+    /// The highest of each producer's name.
+    pub(crate) sequences: BTreeMap<String, u64>,
     /// By durable id of the subscription.
     pub(crate) cursors: Vec<(u64, CursorState)>,
 }
@@ -153,11 +159,10 @@ impl Core {
         let request = match ask {
             Ask::OpenTopic(name, durability) => Request::OpenTopic { name, durability },
             Ask::DeleteTopic(name) => Request::DeleteTopic { name },
-            Ask::OpenProducer(topic, slot) => Request::OpenProducer {
-                topic,
-                name: format!("p{slot}"),
-                slot,
-            },
+            Ask::OpenProducer(topic, slot) => {
+                let shared = OpenProducer::shared(topic, producer_name(slot));
+                Request::from(OpenProducer { slot, ..shared })
+            }
             Ask::CloseProducer(producer) => Request::CloseProducer { producer },
             Ask::Subscribe {
                 topic,
@@ -347,7 +352,9 @@ impl Core {
                 } => out.push(Out::Reset(consumer, becomes, granter)),
                 Effect::EndOfTopic { consumer } => out.push(Out::EndOfTopic(consumer)),
                 Effect::Terminated { producer } => out.push(Out::Terminated(producer)),
-                other @ Effect::DeadLetter { .. } => unreachable!("nobody asked for {other:?}"),
+                other @ (Effect::DeadLetter { .. } | Effect::Fenced { .. }) => {
+                    unreachable!("nobody asked for {other:?}")
+                }
             }
         }
         out
@@ -391,6 +398,12 @@ fn look(
         });
         found.push(Found {
             cursors: cursors.collect(),
+            sequences: names()
+                .filter_map(|name| {
+                    let (sequence, _) = log.last_sequence(slot, producer_number(&name))?;
+                    Some((name, sequence))
+                })
+                .collect(),
             positions,
             durability,
             record,

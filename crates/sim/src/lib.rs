@@ -24,6 +24,7 @@ mod oracle;
 mod reopen;
 mod replies;
 mod run;
+mod sequences;
 mod shrink;
 mod steps;
 mod sub;

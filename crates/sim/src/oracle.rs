@@ -4,6 +4,8 @@
 //! Entries are known by their place in the order of appends of their topic. A topic or subscription that
 //! is deleted and made again is another one.
 
+use std::collections::BTreeMap;
+
 use pelton_broker::storage::{Durability, Position};
 use pelton_broker::{InitialPosition, Policy, Reply, RequestError, SeekTo, TopicId};
 
@@ -67,6 +69,8 @@ pub(crate) struct Life {
     pub(crate) producers: usize,
     pub(crate) entries: Vec<Entry>,
     pub(crate) ledgers: Vec<Ledger>,
+    /// The highest sequence of each producer's name, as recovery found it.
+    pub(crate) sequences: BTreeMap<String, u64>,
     pub(crate) subs: Vec<Sub>,
     /// What the topic was asked to go by, the default first, and whether that holds as far as is known.
     pub(crate) policies: Vec<(Policy, bool)>,
@@ -95,6 +99,8 @@ pub(crate) struct Entry {
     pub(crate) messages: u32,
     pub(crate) key_hash: u32,
     pub(crate) sequence: u64,
+    /// The producer's name and the sequence, if that counts.
+    pub(crate) numbered: Option<(String, u64)>,
     pub(crate) publish_ms: u64,
     pub(crate) fate: Fate,
 }

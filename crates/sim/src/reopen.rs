@@ -75,6 +75,9 @@ fn survive(
 ) -> Result<Life, Violation> {
     let keeps = current && ending.keeps(found.durability);
     let present = place(&mut life, &found.positions)?;
+    if current {
+        life.check_found(&found.sequences, &present, keeps)?;
+    }
     let last = present.last().copied();
     for (at, entry) in life.entries.iter().enumerate().filter(|_| current) {
         let consumed = life
@@ -105,6 +108,7 @@ fn survive(
         serial: life.serial,
         opened_at: present.len(),
         stored: present.len(),
+        sequences: found.sequences.clone(),
         ..Life::default()
     };
     let policy = found.record.policy.clone().unwrap_or_default();

@@ -3,8 +3,9 @@
 use pelton_broker::storage::Durability;
 use pelton_broker::{Outcome, Receipts, Refusal, Reply, RequestError};
 
-use crate::clients::Producer;
+use crate::clients::{Owed, Producer};
 use crate::oracle::{Check, Fate, hold};
+use crate::sequences::producer_name;
 use crate::world::World;
 
 /// A request that waits for its answer, and what the answer must be.
@@ -67,16 +68,35 @@ impl World {
         let disk = &self.shards[at].disk;
         for offset in 0..receipts.count {
             let sequence = receipts.first_sequence + u64::from(offset);
-            let index = producer.owed.remove(&sequence);
-            hold("receipts", index.is_some(), || {
+            let owed = producer.owed.remove(&sequence);
+            hold("receipts", owed.is_some(), || {
                 format!("{receipts:?}: nothing is owed for {sequence}")
             })?;
-            let Some(index) = index else { return Ok(()) };
+            let Some(owed) = owed else { return Ok(()) };
             let stored = self.oracle.topics[producer.topic].durability;
             let stored = stored != Durability::NonPersistent;
             let life = self.oracle.topics[producer.topic].life.as_mut();
             let Some(life) = life.filter(|life| life.serial == producer.life) else {
                 continue; // the topic is deleted
+            };
+            let refused = match receipts.outcome {
+                Outcome::Refused(Refusal::Closed) => !producer.open,
+                Outcome::Refused(Refusal::DiskFull) => disk.was_full,
+                Outcome::Refused(Refusal::Poisoned) | Outcome::Unknown => disk.harmed,
+                Outcome::Refused(Refusal::Terminated) => life.end.takes_nothing(),
+                Outcome::Refused(_) => false,
+                Outcome::Stored(_) | Outcome::Unstored | Outcome::Duplicate => true,
+            };
+            hold("receipts", refused, || {
+                format!("{receipts:?} without a reason")
+            })?;
+            let index = match owed {
+                Owed::Entry(index) => index,
+                Owed::Repeats(highest) => {
+                    let name = producer_name(producer.slot);
+                    life.check_repeated(&name, highest, receipts.outcome)?;
+                    continue;
+                }
             };
             match receipts.outcome {
                 Outcome::Stored(first) => {
@@ -90,23 +110,11 @@ impl World {
                     hold("receipts", !stored, || format!("{receipts:?} is stored"))?;
                     life.entries[index].fate = Fate::Unstored;
                 }
-                Outcome::Unknown => {
-                    hold("receipts", disk.harmed, || {
-                        format!("{receipts:?}, and all is well")
-                    })?;
-                    life.entries[index].fate = Fate::Unknown;
-                }
-                Outcome::Refused(why) => {
-                    let legal = match why {
-                        Refusal::Closed => !producer.open,
-                        Refusal::DiskFull => disk.was_full,
-                        Refusal::Poisoned => disk.harmed,
-                        Refusal::Terminated => life.end.takes_nothing(),
-                        Refusal::NoSegment | Refusal::Invalid | Refusal::DelayTooLong => false,
-                    };
-                    hold("receipts", legal, || {
-                        format!("{receipts:?} without a reason")
-                    })?;
+                Outcome::Duplicate => hold("D141 once", false, || {
+                    format!("{receipts:?} of {:?}", life.entries[index])
+                })?,
+                Outcome::Unknown => life.entries[index].fate = Fate::Unknown,
+                Outcome::Refused(_) => {
                     // It was the last one taken, and was not.
                     let last = life.entries.len() == index + 1;
                     hold("receipts", last, || format!("{receipts:?} comes too late"))?;
@@ -147,8 +155,8 @@ impl World {
                     _ => false,
                 }
             }
-            (&Asked::OpenProducer(producer), &Ok(Reply::Producer(id))) => {
-                self.producers[producer].id = Some(id);
+            (&Asked::OpenProducer(producer), &Ok(Reply::Producer(opened))) => {
+                self.producers[producer].id = Some(opened.id);
                 true
             }
             (&Asked::Subscribe { consumer, made }, Err(RequestError::Metadata { .. })) => {

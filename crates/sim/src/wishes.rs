@@ -73,6 +73,7 @@ pub(crate) fn policy(seed: u16) -> Policy {
         key_shared_look_ahead_msg_in_replay_threshold_per_subscription: one_of(&[40_000, 0, 2, 8]),
         active_consumer_failover_delay_time_millis: one_of(&[1_000, 0, 1, 50]),
         failover_rebalance_quiet_millis: one_of(&[1_000, 0, 1, 50]),
+        deduplication_enabled: one_of(&[0, 0, 1]) == 1,
         // Times and dead letters are not in this world.
         ..Policy::default()
     }

@@ -17,6 +17,8 @@ pub(super) struct FakeDisk {
     pub(super) holds_syncs: bool,
     /// Reads stay in flight.
     pub(super) holds_reads: bool,
+    /// The next metadata operation fails and changes nothing.
+    pub(super) fails_meta: bool,
     held: Vec<DiskDone>,
     done: VecDeque<Event<'static>>,
 }
@@ -75,6 +77,10 @@ impl FakeDisk {
     pub(super) fn carry_out(&mut self, effect: Effect) {
         match effect {
             Effect::Disk(op) => self.disk(op),
+            Effect::Meta(op) if std::mem::take(&mut self.fails_meta) => {
+                let (token, result) = (op.token, Err("a test failed it".to_owned()));
+                self.done.push_back(Event::Meta(MetaDone { token, result }));
+            }
             Effect::Meta(op) => {
                 for (key, value) in op.writes {
                     match value {

@@ -4,7 +4,8 @@ use pelton_storage::Durability;
 
 use super::world::World;
 use crate::{
-    InitialPosition, Outcome, Refusal, Reply, Request, RequestError, SeekTo, SubscriptionKind,
+    InitialPosition, OpenProducer, Outcome, Refusal, Reply, Request, RequestError, SeekTo,
+    SubscriptionKind,
 };
 
 fn terminate(world: &mut World) {
@@ -34,8 +35,7 @@ fn a_terminated_topic_serves_its_backlog_and_says_when_it_ends() {
     world.settle();
     let outcome = world.receipts[0].outcome;
     assert_eq!(outcome, Outcome::Refused(Refusal::Terminated));
-    let (topic, name, slot) = (world.topic, "late".to_owned(), 1);
-    let refused = world.ask(Request::OpenProducer { topic, name, slot });
+    let refused = world.ask(OpenProducer::shared(world.topic, "late").into());
     assert!(matches!(refused, Err(RequestError::Terminated { .. })));
     world.flow(a, 3);
     world.flow(b, 3);

@@ -14,6 +14,7 @@ mod explain;
 mod found;
 mod kinds;
 mod positions;
+mod producers;
 mod times;
 mod world;
 

@@ -7,9 +7,9 @@ use pelton_storage::{Durability, Log, Options as LogOptions, Position};
 
 use super::disk::FakeDisk;
 use crate::{
-    Broker, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, Letter, Now, Options,
-    Policy, ProducerId, Publish, Receipts, Reply, Request, RequestError, RequestId, Subscribe,
-    SubscriptionKind, SubscriptionStats, TopicId, Why,
+    Broker, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, Letter, Now,
+    OpenProducer, Options, Policy, ProducerId, Publish, Receipts, Reply, Request, RequestError,
+    RequestId, Subscribe, SubscriptionKind, SubscriptionStats, TopicId, Why,
 };
 
 /// What becomes of dead letters on their way to their topic, which is in the same core here.
@@ -81,6 +81,8 @@ pub(super) struct World {
     pub(super) resets: Vec<(ConsumerId, ConsumerId)>,
     /// Attachments that were told the end of the topic.
     pub(super) ended: Vec<ConsumerId>,
+    /// Producers that were told that another one has taken the topic for itself.
+    pub(super) fenced: Vec<ProducerId>,
     pub(super) mail: Mail,
     pub(super) letters: Vec<(u64, Box<Letter>)>,
     /// Properties and bodies of deliveries that have properties, in order.
@@ -138,6 +140,7 @@ impl World {
             replies: Vec::new(),
             resets: Vec::new(),
             ended: Vec::new(),
+            fenced: Vec::new(),
             mail: Mail::Works,
             letters: Vec::new(),
             read: Vec::new(),
@@ -148,13 +151,9 @@ impl World {
             panic!("no topic")
         };
         world.topic = topic;
-        let open = Request::OpenProducer {
-            topic,
-            name: "p".to_owned(),
-            slot: 0,
-        };
+        let open = Request::from(OpenProducer::shared(topic, "p"));
         match world.ask(open) {
-            Ok(Reply::Producer(producer)) => world.producer = producer,
+            Ok(Reply::Producer(opened)) => world.producer = opened.id,
             Err(RequestError::Terminated { .. }) => {}
             other => panic!("{other:?}"),
         }
@@ -261,6 +260,7 @@ impl World {
                 self.resets.push((consumer, becomes));
             }
             Effect::EndOfTopic { consumer } => self.ended.push(consumer),
+            Effect::Fenced { producer } => self.fenced.push(producer),
             Effect::Terminated { .. } | Effect::LogState(_) => {}
             other => self.disk.carry_out(other),
         }

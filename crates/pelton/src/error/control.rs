@@ -230,6 +230,22 @@ pub enum ProducerError {
         /// The topic.
         topic: String,
     },
+    /// Another producer has the topic for itself, or waits for that.
+    #[error(
+        "opening a producer of {topic:?} failed: another one has the topic for itself, or waits for that; close it, or open with access ExclusiveWithFencing"
+    )]
+    Busy {
+        /// The topic.
+        topic: String,
+    },
+    /// It was to have the topic for itself, and there are others, or one had it since.
+    #[error(
+        "opening a producer of {topic:?} for itself failed: there are others, or one had the topic since; close them, wait with access WaitForExclusive, or take it with ExclusiveWithFencing"
+    )]
+    Fenced {
+        /// The topic.
+        topic: String,
+    },
     /// The engine is closed.
     #[error("opening a producer on {topic:?} failed: the engine is closed; open it again")]
     EngineClosed {

@@ -90,6 +90,14 @@ pub enum SendError {
         /// The topic.
         topic: String,
     },
+    /// Another producer has taken the topic for itself.
+    #[error(
+        "sending to {topic:?} failed: another producer has taken the topic for itself; open a new producer if this one is to go on"
+    )]
+    ProducerFenced {
+        /// The topic.
+        topic: String,
+    },
     /// The ring is full, and this thread runs the shard that would empty it.
     #[error(
         "sending to {topic:?} was not waited for: the queue is full and this thread runs the engine; call Driver::run_once, or try_send"
@@ -209,6 +217,11 @@ pub enum ReceiptError {
         "storing an entry failed: its topic was terminated before the entry was taken; use another topic"
     )]
     Terminated,
+    /// Not stored: another producer had taken the topic for itself before the shard took the entry.
+    #[error(
+        "storing an entry failed: another producer has taken its topic for itself; open a new producer if this one is to go on"
+    )]
+    Fenced,
     /// It was to be delivered later than the topic's policy allows.
     #[error(
         "storing an entry failed: it asks to be delivered later than delayedDeliveryMaxDelayInMillis of its topic's policy allows; deliver it sooner, or raise that"

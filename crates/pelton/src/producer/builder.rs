@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use super::Producer;
+use crate::ProducerAccess;
 use crate::error::ProducerError;
 use crate::pending::{Pending, ask};
-use crate::port::{NoReply, Ports, ProducerSignal, Publish, Reply, Request, RequestError, slots};
+use crate::port::{
+    NoReply, OpenProducer, Ports, ProducerSignal, Publish, Reply, RequestError, slots,
+};
 use crate::receipt::Pages;
 use crate::topic::TopicInner;
 use crate::wait::Waiter;
@@ -22,6 +25,8 @@ const QUEUE_ENTRIES: usize = 1_024;
 pub struct ProducerBuilder {
     topic: Arc<TopicInner>,
     name: String,
+    access: ProducerAccess,
+    topic_epoch: Option<u64>,
     queue: usize,
 }
 
@@ -30,13 +35,31 @@ impl ProducerBuilder {
         ProducerBuilder {
             topic,
             name: String::new(),
+            access: ProducerAccess::Shared,
+            topic_epoch: None,
             queue: QUEUE_ENTRIES,
         }
     }
 
-    /// Its name: stored with its entries by hash; need not be unique. Empty by default.
+    /// Its name: stored with its entries by hash; need not be unique. Empty by default. Sequences of
+    /// messages count for each name ([`crate::Message::sequence`]).
     pub fn name(mut self, name: impl Into<String>) -> ProducerBuilder {
         self.name = name.into();
+        self
+    }
+
+    /// Whether it shares the topic with other producers; with any number of them by default (rule
+    /// D142). One that waits for its turn is attached when the last of the others is closed:
+    /// [`ProducerBuilder::begin`] waits without blocking.
+    pub fn access(mut self, access: ProducerAccess) -> ProducerBuilder {
+        self.access = access;
+        self
+    }
+
+    /// As [`Producer::topic_epoch`] said when it was attached before: if another producer had the
+    /// topic for itself since, it is refused instead of taking it back.
+    pub fn topic_epoch(mut self, epoch: u64) -> ProducerBuilder {
+        self.topic_epoch = Some(epoch);
         self
     }
 
@@ -60,7 +83,13 @@ impl ProducerBuilder {
 
     /// As [`ProducerBuilder::open`], to be waited for, awaited or driven.
     pub fn begin(self) -> Pending<Result<Producer, ProducerError>> {
-        let ProducerBuilder { topic, name, queue } = self;
+        let ProducerBuilder {
+            topic,
+            name,
+            access,
+            topic_epoch,
+            queue,
+        } = self;
         if !(2..=QUEUE_ENTRIES_MAX).contains(&queue) {
             let topic = topic.name.to_string();
             let max = QUEUE_ENTRIES_MAX;
@@ -72,15 +101,16 @@ impl ProducerBuilder {
             ring: receiver,
             signal: Arc::clone(&signal),
         };
-        let request = Request::OpenProducer {
-            topic: topic.id,
-            name: name.clone(),
-            slot: 0,
+        let request = OpenProducer {
+            access,
+            topic_epoch,
+            ..OpenProducer::shared(topic.id, name.clone())
         };
+        let request = request.into();
         let handle = topic.handle.clone();
         ask(topic.asking(), &handle, request, ports, move |answer| {
-            let id = match answer {
-                Ok(Ok(Reply::Producer(id))) => id,
+            let opened = match answer {
+                Ok(Ok(Reply::Producer(opened))) => opened,
                 other => return Err(refused(&topic.name, other)),
             };
             let waiter = Waiter::new(topic.settings.waiting);
@@ -89,7 +119,7 @@ impl ProducerBuilder {
                 clock: topic.settings.clock.clone(),
                 ring: sender,
                 signal,
-                id,
+                opened,
                 topic,
                 name: name.into(),
                 next: 0,
@@ -110,6 +140,8 @@ pub(crate) fn refused(
         Err(_) => ProducerError::EngineClosed { topic },
         Ok(Err(RequestError::NotFound { .. })) => ProducerError::TopicGone { topic },
         Ok(Err(RequestError::Terminated { .. })) => ProducerError::Terminated { topic },
+        Ok(Err(RequestError::ProducerBusy { .. })) => ProducerError::Busy { topic },
+        Ok(Err(RequestError::ProducerFenced { .. })) => ProducerError::Fenced { topic },
         Ok(Err(RequestError::Poisoned { error })) => ProducerError::Poisoned { topic, error },
         Ok(Err(error)) => ProducerError::Refused {
             topic,

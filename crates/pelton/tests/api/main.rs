@@ -15,6 +15,7 @@ mod explain;
 mod handlers;
 mod messages;
 mod permits;
+mod producers;
 mod redelivery;
 mod shutdown;
 mod slow;

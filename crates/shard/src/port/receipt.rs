@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use pelton_broker::storage::Position;
-use pelton_broker::{Outcome, Refusal};
+use pelton_broker::{Numbered, Outcome, Refusal};
 
 use super::user_code::UserWaker;
 use super::{ProducerSignal, ProducerState};
@@ -27,19 +27,21 @@ pub struct Publish {
     /// When the producer handed it over (or meant to), monotonic nanoseconds of the engine's clock.
     pub arrived_ns: u64,
     /// On the heap, because it is rare.
-    pub times: Option<Box<PublishTimes>>,
+    pub extras: Option<Box<PublishExtras>>,
     /// Where sequences `sequence .. sequence + 256` are answered: given with each sequence that is a
     /// multiple of [`RECEIPTS_PER_PAGE`], and only then. The shard takes it out.
     pub page: Option<Arc<ReceiptPage>>,
 }
 
-/// When an entry is to be delivered and when no more, Unix milliseconds.
+/// What few entries have: times, and numbers that outlive their producer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PublishTimes {
-    /// Not before; 0: at once.
+pub struct PublishExtras {
+    /// Not to be delivered before this Unix millisecond; 0: at once.
     pub deliver_at_ms: u64,
-    /// Not from then on; 0: no end.
+    /// Not to be delivered from this Unix millisecond on; 0: no end.
     pub deadline_ms: u64,
+    /// Its sequences among those of all producers of this name.
+    pub numbered: Option<Numbered>,
 }
 
 /// How a publish ended, as its receipt says.
@@ -47,7 +49,8 @@ pub struct PublishTimes {
 pub enum ReceiptState {
     /// Not known yet.
     Pending,
-    /// Stored with its topic's durability; [`Position::NOWHERE`] if that stores nothing.
+    /// Stored with its topic's durability; [`Position::NOWHERE`] if that stores nothing, or has it
+    /// already.
     Stored(Position),
     /// Not stored, for sure.
     Refused(Refusal),
@@ -88,13 +91,14 @@ const STORED: u32 = 1;
 const UNKNOWN: u32 = 2;
 const REFUSED: u32 = 3;
 const REFUSED_LAST: u32 = REFUSED + REFUSALS.len() as u32 - 1;
-const REFUSALS: [Refusal; 7] = [
+const REFUSALS: [Refusal; 8] = [
     Refusal::DiskFull,
     Refusal::NoSegment,
     Refusal::Poisoned,
     Refusal::Invalid,
     Refusal::Closed,
     Refusal::Terminated,
+    Refusal::Fenced,
     Refusal::DelayTooLong,
 ];
 
@@ -181,7 +185,7 @@ impl ReceiptPage {
                         .store(position.nth(i as u64).entry, Ordering::Relaxed);
                     STORED
                 }
-                Outcome::Unstored => {
+                Outcome::Unstored | Outcome::Duplicate => {
                     let Position { ledger, entry } = Position::NOWHERE;
                     slot.ledger.store(ledger, Ordering::Relaxed);
                     slot.entry.store(entry, Ordering::Relaxed);

@@ -21,6 +21,8 @@ pub enum ProducerState {
     Poisoned,
     /// The topic was terminated: nothing is taken any more.
     Terminated,
+    /// Another producer has taken the topic for itself: nothing of this one is taken any more.
+    Fenced,
     /// The engine stops: nothing new is taken, receipts of what was taken still come.
     Stopping,
     /// Nothing more comes: receipts that are still pending stay unknown.
@@ -28,12 +30,13 @@ pub enum ProducerState {
 }
 
 impl ProducerState {
-    const ALL: [ProducerState; 7] = [
+    const ALL: [ProducerState; 8] = [
         ProducerState::Open,
         ProducerState::DiskFull,
         ProducerState::NoSegment,
         ProducerState::Poisoned,
         ProducerState::Terminated,
+        ProducerState::Fenced,
         ProducerState::Stopping,
         ProducerState::Closed,
     ];
@@ -89,7 +92,7 @@ impl ProducerSignal {
         self.progress.ring();
     }
 
-    /// Changes the state and wakes whoever waits. `Terminated`, `Stopping` and `Closed` are never left
+    /// Changes the state and wakes whoever waits. `Terminated` and what comes behind it are never left
     /// for an earlier state.
     pub(crate) fn set(&self, state: ProducerState, reason: Option<&str>) {
         if let Some(text) = reason {

@@ -8,8 +8,8 @@ use crossbeam_channel::{Receiver as Bell, Sender as Ring, bounded};
 use pelton_broker::flow::{Grant, Granter};
 use pelton_broker::storage::{Durability, Options as LogOptions, Position};
 use pelton_broker::{
-    ConsumerId, InitialPosition, KeyShared, ProducerId, Reply, Request, Run, Subscribe,
-    SubscriptionKind, TopicId,
+    ConsumerId, InitialPosition, KeyShared, OpenProducer, OpenedProducer, ProducerId, Reply,
+    Request, Run, Subscribe, SubscriptionKind, TopicId,
 };
 use pelton_rings::{Receiver, SlotSender, slots, spsc};
 
@@ -113,12 +113,8 @@ impl TestProducer {
             ring: receiver,
             signal: Arc::clone(&signal),
         };
-        let request = Request::OpenProducer {
-            topic,
-            name: "p".to_owned(),
-            slot: 0,
-        };
-        let Ok(Reply::Producer(id)) = ask(handle, request, ports) else {
+        let request = Request::from(OpenProducer::shared(topic, "p"));
+        let Ok(Reply::Producer(OpenedProducer { id, .. })) = ask(handle, request, ports) else {
             panic!("no producer")
         };
         TestProducer::of(handle, id, ring, signal)

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use pelton_broker::flow::Granter;
 use pelton_broker::storage::Durability;
-use pelton_broker::{Reply, Request, SubscriptionKind};
+use pelton_broker::{OpenProducer, OpenedProducer, Reply, Request, SubscriptionKind};
 
 use super::harness::{
     TestConsumer, TestProducer, ask, is_stored, memory_topic, open_handler, options, spawn, stats,
@@ -29,12 +29,10 @@ fn name_on(runtime: &Runtime, shard: u32, prefix: &str) -> String {
 
 fn forward_to(runtime: &Runtime, name: &str) -> ForwardTo {
     let (handle, topic) = memory_topic(runtime, name);
-    let request = Request::OpenProducer {
-        topic,
-        name: "forwards".to_owned(),
-        slot: 0,
-    };
-    let Ok(Reply::Producer(producer)) = ask(handle, request, Ports::Forward) else {
+    let request = Request::from(OpenProducer::shared(topic, "forwards"));
+    let Ok(Reply::Producer(OpenedProducer { id: producer, .. })) =
+        ask(handle, request, Ports::Forward)
+    else {
         panic!()
     };
     ForwardTo {
@@ -250,13 +248,9 @@ impl Stepped {
         topic: pelton_broker::TopicId,
         ports: Ports,
     ) -> pelton_broker::ProducerId {
-        let request = Request::OpenProducer {
-            topic,
-            name: "p".to_owned(),
-            slot: 0,
-        };
+        let request = Request::from(OpenProducer::shared(topic, "p"));
         match self.ask(request, ports) {
-            Reply::Producer(producer) => producer,
+            Reply::Producer(opened) => opened.id,
             other => panic!("{other:?}"),
         }
     }

@@ -9,7 +9,7 @@ use pelton_flow::{Account, Granter};
 use pelton_storage::{Block, DiskDone, DiskOp, Durability, Position};
 
 use crate::keys::{AssignError, KeyRange};
-use crate::{Explanation, Letter, Policy};
+use crate::{BrokerStats, Explanation, Letter, Policy};
 
 /// The time of one turn: one clock read, handed to everything the turn does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -772,97 +772,4 @@ pub struct MetaDone {
     pub token: u64,
     /// The store's own words on failure.
     pub result: Result<(), String>,
-}
-
-/// Statistics of a shard's topics.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
-pub struct BrokerStats {
-    /// One per topic, in name order.
-    pub topics: Vec<TopicStats>,
-}
-
-/// Statistics of a topic.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
-pub struct TopicStats {
-    /// Its name.
-    pub name: String,
-    /// Producers attached.
-    pub producers: usize,
-    /// Entries that exist.
-    pub entries: u64,
-    /// It takes nothing more.
-    pub terminated: bool,
-    /// One per subscription.
-    pub subscriptions: Vec<SubscriptionStats>,
-}
-
-/// Statistics of a subscription.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
-pub struct SubscriptionStats {
-    /// Its name.
-    pub name: String,
-    /// Entries not yet acked.
-    pub backlog_entries: u64,
-    /// Messages not yet acked.
-    pub backlog_messages: u64,
-    /// Messages handed over and not yet acked.
-    pub unacked_messages: u64,
-    /// Entries owed again.
-    pub replay_entries: u64,
-    /// Entries that wait for the time they are to be delivered at, or to be delivered again.
-    pub delayed_entries: u64,
-    /// Messages handed over since the engine was opened.
-    pub delivered_messages: u64,
-    /// Messages acked since the engine was opened.
-    pub acked_messages: u64,
-    /// Kept when its last consumer leaves.
-    pub durable: bool,
-    /// A seek is not yet durable: nothing is handed over.
-    pub seeking: bool,
-    /// Messages that were removed before a subscription that is not durable had read them.
-    pub jumped_messages: u64,
-    /// Messages of a non-persistent topic that no consumer could take.
-    pub dropped_messages: u64,
-    /// Entries that could not be read and were passed over, not acked, since the engine was opened
-    /// (rule D6). They stay in its backlog.
-    pub damaged_entries: u64,
-    /// The first of them that was met.
-    #[serde(serialize_with = "ledger_and_entry")]
-    pub first_damaged: Option<Position>,
-    /// Messages that outlived the topic's time to live, handed over or not.
-    pub expired_messages: u64,
-    /// Messages whose deadline passed before they were handed over, and that were dropped.
-    pub deadline_dropped_messages: u64,
-    /// Messages of which a copy is in the dead-letter topic.
-    pub dead_lettered_messages: u64,
-    /// Entries whose copy is on its way there.
-    pub dead_lettering_entries: u64,
-    /// Messages that were rejected and, for want of a dead-letter topic, dropped.
-    pub rejected_messages: u64,
-    /// One per consumer.
-    pub consumers: Vec<ConsumerStats>,
-}
-
-/// Statistics of a consumer.
-#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
-pub struct ConsumerStats {
-    /// Its name.
-    pub name: String,
-    /// Permits in messages; below zero is debt.
-    pub available_permits: i64,
-    /// Messages handed over to it.
-    pub delivered_messages: u64,
-    /// Messages it holds.
-    pub unacked_messages: u64,
-    /// Moving average, 0 before the first delivery.
-    pub avg_messages_per_entry: f64,
-}
-
-/// A position as the array `[ledger, entry]`.
-fn ledger_and_entry<S: serde::Serializer>(
-    position: &Option<Position>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    let pair = position.map(|position| [position.ledger, position.entry]);
-    serde::Serialize::serialize(&pair, serializer)
 }

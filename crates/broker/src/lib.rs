@@ -60,3 +60,4 @@ pub use name::check_name;
 pub use policy::{Backoff, DeadLetter, DeadlineAction, Policy};
 pub use producers::producer_number;
 pub use properties::{Properties, push_property};
+pub use stats::{BrokerStats, ConsumerStats, SubscriptionStats, TopicStats};

@@ -40,7 +40,7 @@ pub(crate) enum Out {
     Receipts(Receipts),
     Reply(u64, Result<Reply, RequestError>),
     /// Name of a topic whose record is being written.
-    Record(TopicRecord),
+    Record(Box<TopicRecord>),
     Poisoned,
 }
 
@@ -338,7 +338,7 @@ impl Core {
                             && key.starts_with(TOPIC_PREFIX)
                             && let Ok(record) = TopicRecord::decode(key, value)
                         {
-                            out.push(Out::Record(record));
+                            out.push(Out::Record(Box::new(record)));
                         }
                     }
                     meta.begin(self.shard, op);

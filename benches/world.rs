@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 
 use pelton_broker::{
-    Broker, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, Now, Options,
-    ProducerId, Publish, Reply, Request, RequestId, Subscribe, SubscriptionKind,
+    Broker, ConsumerId, Effect, Event, Handled, InitialPosition, KeyShared, Now, OpenProducer,
+    Options, ProducerId, Publish, Reply, Request, RequestId, Subscribe, SubscriptionKind,
     flow::Granter,
     storage::{Durability, Log, Options as LogOptions, Position},
 };
@@ -48,15 +48,11 @@ impl World {
         let Reply::Topic(topic) = world.ask(Request::OpenTopic { name, durability }) else {
             panic!("asked for a topic")
         };
-        let open = Request::OpenProducer {
-            topic,
-            name: "producer".to_owned(),
-            slot: 0,
-        };
-        let Reply::Producer(producer) = world.ask(open) else {
+        let open = OpenProducer::shared(topic, "producer").into();
+        let Reply::Producer(opened) = world.ask(open) else {
             panic!("asked for a producer")
         };
-        world.producer = producer;
+        world.producer = opened.id;
         for slot in 0..consumers {
             let (mut granter, account) = Granter::pair();
             let _ = granter.grant(u32::MAX);

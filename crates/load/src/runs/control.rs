@@ -142,7 +142,7 @@ struct Asking<'e> {
 /// A request whose answer has not been seen.
 enum Asked {
     Topic(Pending<Result<Topic, TopicError>>),
-    Producer(Pending<Result<Producer, ProducerError>>),
+    Producer(Box<Pending<Result<Producer, ProducerError>>>),
     Stats(Pending<Result<EngineStats, StatsError>>),
 }
 
@@ -213,7 +213,7 @@ impl<'e> Asking<'e> {
                 let again = self.engine.topic(topic.name());
                 Asked::Topic(again.durability(topic.durability()).begin())
             }
-            () => Asked::Producer(topic.producer().queue(2).begin()),
+            () => Asked::Producer(Box::new(topic.producer().queue(2).begin())),
         };
         self.under_way.push((due_ns, asked));
     }

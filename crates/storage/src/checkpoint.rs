@@ -144,6 +144,8 @@ impl Checkpoint {
     }
 
     /// Appends the next part to `out`, at most `budget` bytes, which is `PART_BYTES_MIN` or more.
+    /// It stops before a subscription with a reset in a later block (`resets_waiting`): what it says
+    /// is from behind that reset, and the acks from before it would be added to that.
     pub(crate) fn fill(
         &mut self,
         out: &mut Vec<u8>,
@@ -151,6 +153,7 @@ impl Checkpoint {
         topics: &[Topic],
         recovered: &BTreeMap<TopicKey, RecoveredTopic>,
         segments: &Segments,
+        resets_waiting: &[(u64, u64)],
     ) -> Part {
         let mut part = Part::default();
         let Some(mut progress) = self.progress.take() else {
@@ -168,7 +171,7 @@ impl Checkpoint {
         if !progress.fill_live(out, limit, &mut part)
             || !progress.fill_recovered(out, limit, recovered, &mut part)
             || !progress.fill_recovered_sequences(out, limit, recovered, &mut part)
-            || !progress.fill_open(out, limit, topics, &mut part)
+            || !progress.fill_open(out, limit, topics, resets_waiting, &mut part)
             || !progress.fill_open_sequences(out, limit, topics, &mut part)
             || out.len() + SECTION_HEADER_BYTES + 8 > limit
         {
@@ -277,6 +280,7 @@ impl Progress {
         out: &mut Vec<u8>,
         limit: usize,
         topics: &[Topic],
+        resets_waiting: &[(u64, u64)],
         part: &mut Part,
     ) -> bool {
         let Phase::Open(mut slot, mut after) = self.phase else {
@@ -286,7 +290,8 @@ impl Progress {
             while let Some(live) = topic.live.as_deref()
                 && let Some(sub) = live.subs.next_after(after)
             {
-                if !self.put_sub(out, limit, topic.key, sub, live, part) {
+                let is_ahead = resets_waiting.contains(&(topic.key.0, sub.key.0));
+                if is_ahead || !self.put_sub(out, limit, topic.key, sub, live, part) {
                     self.phase = Phase::Open(slot, after);
                     return false;
                 }

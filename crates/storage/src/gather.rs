@@ -39,8 +39,8 @@ pub(crate) struct Batch {
     /// Finished sections of acks and resets, in the order they came.
     pub(crate) cursor: Vec<u8>,
     pub(crate) cursor_sections: u32,
-    /// A reset is among them.
-    has_reset: bool,
+    /// Topics and subscriptions that are reset among them.
+    pub(crate) resets: Vec<(u64, u64)>,
     pub(crate) marks: Vec<Mark>,
     /// Slots of segments that are freed.
     pub(crate) freed: Vec<u32>,
@@ -102,7 +102,7 @@ impl Batch {
     pub(crate) fn clear_records(&mut self) {
         self.cursor.clear();
         self.cursor_sections = 0;
-        self.has_reset = false;
+        self.resets.clear();
         self.marks.clear();
         self.freed.clear();
         self.ranges = None;
@@ -114,11 +114,12 @@ impl Batch {
     pub(crate) fn move_records(&mut self, ahead: &mut Batch, bytes_max: usize) -> bool {
         let bytes = self.encoded_bytes() - self.data_bytes;
         let fits = !ahead.has_records() || ahead.encoded_bytes() + bytes <= bytes_max;
-        if !fits || self.has_reset && !ahead.marks.is_empty() {
+        if !fits || !self.resets.is_empty() && !ahead.marks.is_empty() {
             return false;
         }
         ahead.cursor.append(&mut self.cursor);
         ahead.cursor_sections += self.cursor_sections;
+        ahead.resets.append(&mut self.resets);
         ahead.marks.append(&mut self.marks);
         ahead.freed.append(&mut self.freed);
         ahead.wants_sync = true;
@@ -130,7 +131,7 @@ impl Batch {
         let at = to.unwrap_or_default();
         let words = [topic, sub, u64::from(to.is_some()), at.ledger, at.entry];
         push_section(&mut self.cursor, section::RESET, &words);
-        self.has_reset = true;
+        self.resets.push((topic, sub));
         self.cursor_sections += 1;
         self.ranges = None;
         self.wants_sync = true;
@@ -245,6 +246,12 @@ impl Gather {
         self.held_bytes -= batch.data_bytes as u64;
         batch.clear();
         self.spent.push(batch);
+    }
+
+    /// What is reset by the batches that no block has yet.
+    pub(crate) fn resets_waiting(&self) -> Vec<(u64, u64)> {
+        let closed = self.closed.iter().flat_map(|batch| &batch.resets);
+        closed.chain(&self.open.resets).copied().collect()
     }
 
     /// Pages that the gathered batches will take, at most.

@@ -111,6 +111,7 @@ impl Store {
             topics,
             &self.recovered,
             &self.segments,
+            &self.gather.resets_waiting(),
         )
     }
 

@@ -213,3 +213,47 @@ fn a_checkpoint_that_was_cut_short_takes_no_ack_and_no_set_back() {
     }
     assert!(cuts >= 4, "the checkpoint took {cuts} blocks");
 }
+
+#[test]
+fn a_checkpoint_between_an_ack_and_a_reset_mixes_no_two_states() {
+    let options = Options {
+        block_bytes: 4096,
+        ..small()
+    };
+    let mut world = World::new(options.clone());
+    let slot = world.topic(1);
+    world.log.open_sub(slot, SUB, None);
+    let at: Vec<Position> = [1; 10].map(|one| batch(&mut world, slot, one)).to_vec();
+    world.log.store.as_mut().unwrap().start_checkpoint();
+    world
+        .log
+        .ack_record(slot, SUB, AckDelta::Ranges(&[(at[5], 1)]));
+    let acked = world.log.cursor(slot, SUB).unwrap();
+    // A batch for each: the ack's block has no room for the second of them.
+    for _ in 0..2 {
+        world.append(slot, &[1; 2000]).unwrap();
+    }
+    world
+        .log
+        .ack_record(slot, SUB, AckDelta::Reset(Some(at[2])));
+    let reset = world.log.cursor(slot, SUB).unwrap();
+    let mut found = Vec::new();
+    while found.last() != Some(&reset) {
+        world.now_ns += 5_000_000;
+        world.turn();
+        while !world.in_flight.is_empty() {
+            world.complete(0);
+            let (_, recovered) = World::open(world.clone_disk(), options.clone()).unwrap();
+            found.extend(recovered.cursors);
+        }
+    }
+    found.dedup();
+    let nothing = CursorState {
+        acked: Vec::new(),
+        ..acked.clone()
+    };
+    assert!(
+        found == [nothing, acked.clone(), reset.clone()] || found == [acked, reset],
+        "{found:?}"
+    );
+}

@@ -1,6 +1,6 @@
 //! Producers: what they publish, and what may stand in its way.
 
-use pelton_storage::{Appended, Durability, Log, NewEntry, Refused, TopicSlot};
+use pelton_storage::{Durability, NewEntry, Refused};
 
 use crate::receipts::Append;
 use crate::terminate::End;
@@ -54,7 +54,7 @@ impl Broker {
         if self.topic_at(index).gated {
             return self.publish_gated(id, index, entry, new);
         }
-        self.append(id, index, entry, &new, Log::append)
+        self.append(id, index, entry, &new)
     }
 
     /// As [`Broker::publish`], of a topic that does not take just anything.
@@ -75,7 +75,7 @@ impl Broker {
         }
         let counts = topic.policy.deduplication_enabled;
         let Some(numbered) = entry.numbered.filter(|_| counts) else {
-            return self.append(id, index, entry, &new, Log::append);
+            return self.append(id, index, entry, &new);
         };
         let stored = topic.durability.is_stored();
         if stored && self.is_poisoned() {
@@ -91,7 +91,7 @@ impl Broker {
         }
         new.sequence = numbered.last.max(numbered.first);
         new.is_numbered = true;
-        self.append(id, index, entry, &new, Log::append_apart)
+        self.append(id, index, entry, &new)
     }
 
     #[inline(always)]
@@ -101,7 +101,6 @@ impl Broker {
         index: u32,
         entry: &Publish<'_>,
         new: &NewEntry<'_>,
-        append: impl FnOnce(&mut Log, TopicSlot, &NewEntry<'_>, u64) -> Result<Appended, Refused>,
     ) -> Handled {
         let topic = self.topics[index as usize]
             .as_mut()
@@ -109,7 +108,12 @@ impl Broker {
         if entry.deliver_at_ms != 0 && topic.policy.delays_too_long(entry.deliver_at_ms, self.now) {
             return self.refuse(id, entry.sequence, Refusal::DelayTooLong);
         }
-        let appended = match append(&mut self.log, topic.slot, new, self.now.mono_ns) {
+        let stored = if new.is_numbered {
+            self.log.append_apart(topic.slot, new, self.now.mono_ns)
+        } else {
+            self.log.append(topic.slot, new, self.now.mono_ns)
+        };
+        let appended = match stored {
             Ok(appended) => appended,
             Err(Refused::NoMemory) if topic.durability == Durability::NonPersistent => {
                 self.drop_entry(index, entry.messages);

@@ -43,7 +43,23 @@ impl ReceiptBook {
     }
 
     /// Owes a receipt; `effects` takes the run of a memory topic that this entry does not continue.
+    #[inline]
     pub(crate) fn owe(
+        &mut self,
+        durability: Durability,
+        append: Append,
+        effects: &mut VecDeque<Effect>,
+    ) {
+        if durability == Durability::Memory
+            && let Some(owed) = &mut self.ready
+            && owed.join(&append, self.turn)
+        {
+            return;
+        }
+        self.owe_another(durability, append, effects);
+    }
+
+    fn owe_another(
         &mut self,
         durability: Durability,
         append: Append,
@@ -56,14 +72,8 @@ impl ReceiptBook {
                 return self.owe_apart(producer, sequence, Outcome::Unstored, effects);
             }
             Durability::Memory => {
-                if self
-                    .ready
-                    .as_mut()
-                    .is_none_or(|owed| !owed.join(&append, turn))
-                {
-                    self.flush_ready(effects);
-                    self.ready = Some(Owed::new(&append, turn));
-                }
+                self.flush_ready(effects);
+                self.ready = Some(Owed::new(&append, turn));
                 return;
             }
             Durability::Written => &mut self.written,
@@ -199,6 +209,7 @@ impl Owed {
         }
     }
 
+    #[inline]
     fn join(&mut self, append: &Append, turn: u64) -> bool {
         let run = &mut self.receipts;
         let Outcome::Stored(first) = run.outcome else {

@@ -66,6 +66,13 @@ impl Broker {
         if state.end != End::Open {
             return Err(RequestError::Terminated { topic: topic() });
         }
+        if state.may_take_less() && self.is_excessive(asked.topic.0) {
+            let state = self.topic_at(asked.topic.0);
+            let (topic, policy) = (state.name.to_string(), state.policy.backlog_quota.policy);
+            return Err(RequestError::BacklogQuota { topic, policy });
+        }
+        let state = self.topic_at(asked.topic.0);
+        let topic = || state.name.to_string();
         let access = &state.access;
         let is_free = access.attached == 0 && access.waiting.is_empty();
         // Others had the topic since it was attached.

@@ -19,6 +19,10 @@ pub(crate) enum Sleeper {
     Sub(SubIndex),
     /// Entries of it may have outlived their time.
     Topic(u32),
+    /// The first entry of it is kept no longer.
+    Kept(u32),
+    /// The backlog of it is too old.
+    Quota(u32),
 }
 
 #[derive(Debug, Default)]

@@ -54,6 +54,8 @@ pub struct Broker {
     /// Subscriptions with acks to record, and topics to trim, at the end of the turn.
     pub(crate) acked: Vec<SubIndex>,
     pub(crate) to_trim: Vec<u32>,
+    /// Topics whose backlog is too large for their policy, to be made smaller.
+    pub(crate) to_evict: Vec<u32>,
     /// Subscriptions that found no free read buffer.
     pub(crate) starved: Vec<SubIndex>,
     /// Who may get more since something was acked or came back.
@@ -107,6 +109,7 @@ impl Broker {
             woken: Vec::new(),
             acked: Vec::new(),
             to_trim: Vec::new(),
+            to_evict: Vec::new(),
             starved: Vec::new(),
             freed: Freed::default(),
             alarms: BTreeSet::new(),
@@ -242,6 +245,9 @@ impl Broker {
         }
         if !self.dead_letters.is_empty() {
             self.send_letters();
+        }
+        if !self.to_evict.is_empty() {
+            self.evict();
         }
         self.record_acks();
         self.trim();
@@ -430,6 +436,14 @@ impl Broker {
                     self.end_later(index);
                 }
                 Sleeper::Topic(topic) => self.sweep(topic),
+                Sleeper::Kept(topic) => {
+                    self.topic_mut(topic).kept.rung();
+                    self.mark_trim(topic);
+                }
+                Sleeper::Quota(topic) => {
+                    self.topic_mut(topic).quota.rung();
+                    self.mark_evict(topic);
+                }
             }
         }
     }

@@ -9,7 +9,7 @@ use pelton_flow::{Account, Granter};
 use pelton_storage::{Block, DiskDone, DiskOp, Durability, Position};
 
 use crate::keys::{AssignError, KeyRange};
-use crate::{BrokerStats, Explanation, Letter, Policy};
+use crate::{BacklogPolicy, BrokerStats, Explanation, Letter, Policy};
 
 /// The time of one turn: one clock read, handed to everything the turn does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -575,6 +575,24 @@ pub enum RequestError {
         /// The topic.
         topic: String,
     },
+    /// Its backlog is as large as its policy allows, and that does not evict.
+    #[error(
+        "the backlog of topic {topic:?} is as large as its policy allows: consume it, or change backlogQuota"
+    )]
+    BacklogQuota {
+        /// The topic.
+        topic: String,
+        /// What the policy does: whether producers are to wait or to hear so.
+        policy: BacklogPolicy,
+    },
+    /// The policy cannot be gone by.
+    #[error("the policy for topic {topic:?} is not valid: {why}")]
+    InvalidPolicy {
+        /// The topic.
+        topic: String,
+        /// Which part, and what would be valid.
+        why: &'static str,
+    },
     /// The topic was terminated.
     #[error("topic {topic:?} was terminated: it takes nothing more, and serves what it has")]
     Terminated {
@@ -743,6 +761,8 @@ pub enum Refusal {
     Fenced,
     /// It is to be delivered later than the topic's policy allows (rule D123).
     DelayTooLong,
+    /// The topic's backlog is as large as its policy allows (rule D128).
+    BacklogQuota,
 }
 
 /// Whether the log takes publishes.

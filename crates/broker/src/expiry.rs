@@ -31,6 +31,7 @@ pub(crate) struct Gone {
     pub(crate) late: u64,
     pub(crate) dead_lettered: u64,
     pub(crate) rejected: u64,
+    pub(crate) evicted: u64,
 }
 
 impl Topic {

@@ -29,9 +29,11 @@ mod non_persistent;
 mod policy;
 mod producers;
 mod properties;
+mod quota;
 mod receipts;
 mod redelivery;
 mod replay;
+mod retention;
 mod rotation;
 mod seek;
 mod selector;
@@ -57,7 +59,9 @@ pub use event::*;
 pub use explain::{CapScope, Explanation, Reason, Why};
 pub use meta::{RestoreError, SubscriptionRecord, TOPIC_PREFIX, TopicRecord};
 pub use name::check_name;
-pub use policy::{Backoff, DeadLetter, DeadlineAction, Policy};
+pub use policy::{
+    BacklogPolicy, BacklogQuota, Backoff, DeadLetter, DeadlineAction, Policy, Retention,
+};
 pub use producers::producer_number;
 pub use properties::{Properties, push_property};
 pub use stats::{BrokerStats, ConsumerStats, SubscriptionStats, TopicStats};

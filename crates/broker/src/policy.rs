@@ -37,6 +37,10 @@ pub struct Policy {
     pub max_delivery_lag_millis: u64,
     /// What becomes of messages whose deadline has passed.
     pub deadline_action: DeadlineAction,
+    /// How long entries are kept that every subscription has acked.
+    pub retention: Retention,
+    /// How much may wait to be acked, and what happens to more.
+    pub backlog_quota: BacklogQuota,
     /// Where messages go that cannot be handled; none: nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dead_letter: Option<DeadLetter>,
@@ -77,6 +81,48 @@ pub enum DeadlineAction {
     DeadLetter,
 }
 
+/// How long entries are kept that every durable subscription has acked, for readers, seeks and
+/// subscriptions to come (rule D127). They go once they are too old, or the topic is too large.
+///
+/// What is in memory alone is kept as long as that memory is not wanted for new entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Retention {
+    /// Minutes since they were published; 0: not kept at all, -1: however old they are.
+    pub retention_time_in_minutes: i64,
+    /// MiB of properties and bodies of all entries of the topic, those that are not acked as well; 0:
+    /// not kept at all, -1: however many.
+    #[serde(rename = "retentionSizeInMB")]
+    pub retention_size_in_mb: i64,
+}
+
+/// How large the backlog of a topic may become: that of its slowest durable subscription (rules D128
+/// and D129).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct BacklogQuota {
+    /// Bytes of properties and bodies from the first entry on that is not acked; -1: any number. An
+    /// entry is taken while they are fewer.
+    pub limit_size: i64,
+    /// Seconds since the first entry that is not acked was published; -1: any number.
+    pub limit_time: i64,
+    /// What happens to more.
+    pub policy: BacklogPolicy,
+}
+
+/// What happens when a backlog is as large as it may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BacklogPolicy {
+    /// No entry is taken until there is room: producers wait. New ones are refused meanwhile.
+    #[default]
+    ProducerRequestHold,
+    /// Entries and new producers are refused until there is room.
+    ProducerException,
+    /// The oldest entries of the slowest subscriptions are acked, handed over or not.
+    ConsumerBacklogEviction,
+}
+
 /// When an entry is dead, and where its copy goes (rules D116 to D118). The counts decide for Shared
 /// and KeyShared subscriptions; a rejected entry is dead on any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,6 +139,16 @@ pub struct DeadLetter {
     pub topic: Option<String>,
     /// Made with the topic, at its first entry, so that nothing is lost before somebody reads it.
     pub initial_subscription: String,
+}
+
+impl Default for BacklogQuota {
+    fn default() -> Self {
+        Self {
+            limit_size: -1,
+            limit_time: -1,
+            policy: BacklogPolicy::default(),
+        }
+    }
 }
 
 impl Default for DeadLetter {
@@ -122,6 +178,8 @@ impl Default for Policy {
             message_ttl_seconds: 0,
             max_delivery_lag_millis: 0,
             deadline_action: DeadlineAction::Drop,
+            retention: Retention::default(),
+            backlog_quota: BacklogQuota::default(),
             dead_letter: None,
             subscription_key_shared_use_consistent_hashing: true,
             subscription_key_shared_consistent_hashing_replica_points: 100,
@@ -140,6 +198,65 @@ impl Default for Backoff {
             multiplier: 2.0,
             max_ms: 60_000,
         }
+    }
+}
+
+impl Policy {
+    /// Whether it can be gone by; else why not.
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        let Retention {
+            retention_time_in_minutes: minutes,
+            retention_size_in_mb: mb,
+        } = self.retention;
+        if minutes < -1 || mb < -1 || (minutes == 0) != (mb == 0) {
+            return Err(
+                "retention: time and size are both 0 (nothing is kept), or each is a limit above 0 or -1 (none)",
+            );
+        }
+        let quota = &self.backlog_quota;
+        if quota.limit_size < -1 || quota.limit_time < -1 {
+            return Err("backlogQuota: a limit is 0 or more, or -1 (none)");
+        }
+        Ok(())
+    }
+}
+
+impl Retention {
+    /// Entries that are acked are kept for a while.
+    pub(crate) fn keeps(&self) -> bool {
+        self.retention_time_in_minutes != 0
+    }
+
+    /// An entry published before this Unix millisecond is too old.
+    pub(crate) fn oldest_ms(&self, now_ms: u64) -> u64 {
+        now_ms.saturating_sub(self.age_max_ms())
+    }
+
+    /// Milliseconds; `u64::MAX`: any age.
+    pub(crate) fn age_max_ms(&self) -> u64 {
+        let minutes = u64::try_from(self.retention_time_in_minutes);
+        minutes.map_or(u64::MAX, |minutes| minutes.saturating_mul(60_000))
+    }
+
+    pub(crate) fn bytes_max(&self) -> u64 {
+        let mb = u64::try_from(self.retention_size_in_mb);
+        mb.map_or(u64::MAX, |mb| mb.saturating_mul(1 << 20))
+    }
+}
+
+impl BacklogQuota {
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limit_size >= 0 || self.limit_time >= 0
+    }
+
+    pub(crate) fn bytes_max(&self) -> u64 {
+        u64::try_from(self.limit_size).unwrap_or(u64::MAX)
+    }
+
+    /// Milliseconds; `u64::MAX`: any age.
+    pub(crate) fn age_max_ms(&self) -> u64 {
+        let seconds = u64::try_from(self.limit_time);
+        seconds.map_or(u64::MAX, |seconds| seconds.saturating_mul(1_000))
     }
 }
 

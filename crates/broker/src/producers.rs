@@ -2,6 +2,7 @@
 
 use pelton_storage::{Durability, NewEntry, Refused};
 
+use crate::quota::Excess;
 use crate::receipts::Append;
 use crate::terminate::End;
 use crate::topic::Topic;
@@ -23,8 +24,10 @@ pub(crate) struct Producer {
 impl Topic {
     /// Whether a publish has to be looked at closely: after each change of what that looks at.
     pub(crate) fn look_at_gate(&mut self) {
-        self.gated =
-            self.end != End::Open || self.access.has_fenced() || self.policy.deduplication_enabled;
+        self.gated = self.end != End::Open
+            || self.access.has_fenced()
+            || self.policy.deduplication_enabled
+            || self.policy.backlog_quota.is_limited();
     }
 }
 
@@ -74,14 +77,13 @@ impl Broker {
             return self.refuse(id, entry.sequence, Refusal::Fenced);
         }
         let counts = topic.policy.deduplication_enabled;
-        let Some(numbered) = entry.numbered.filter(|_| counts) else {
-            return self.append(id, index, entry, &new);
-        };
+        let numbered = entry.numbered.filter(|_| counts);
         let stored = topic.durability.is_stored();
-        if stored && self.is_poisoned() {
+        if numbered.is_some() && stored && self.is_poisoned() {
             return self.refuse(id, entry.sequence, Refusal::Poisoned);
         }
-        if let Some((highest, ticket)) = self.log.last_sequence(topic.slot, new.producer)
+        if let Some(numbered) = numbered
+            && let Some((highest, ticket)) = self.log.last_sequence(topic.slot, new.producer)
             && numbered.first <= highest
         {
             let durability = topic.durability;
@@ -89,9 +91,18 @@ impl Broker {
             receipts.owe_duplicate(durability, id, entry.sequence, ticket, effects);
             return Handled::Taken;
         }
-        new.sequence = numbered.last.max(numbered.first);
-        new.is_numbered = true;
-        self.append(id, index, entry, &new)
+        match self.may_take(index) {
+            Ok(()) => {}
+            Err(Excess::Holds) => return Handled::Held,
+            Err(Excess::Refused(why)) => return self.refuse(id, entry.sequence, why),
+        }
+        if let Some(numbered) = numbered {
+            new.sequence = numbered.last.max(numbered.first);
+            new.is_numbered = true;
+        }
+        let handled = self.append(id, index, entry, &new);
+        self.note_backlog(index, entry.body.len());
+        handled
     }
 
     #[inline(always)]
@@ -121,7 +132,10 @@ impl Broker {
                 receipts.owe_apart(id, entry.sequence, Outcome::Unstored, effects);
                 return Handled::Taken;
             }
-            Err(Refused::NoMemory) => return Handled::Held,
+            Err(Refused::NoMemory) => {
+                self.give_way();
+                return Handled::Held;
+            }
             Err(Refused::TooLarge) => return self.refuse(id, entry.sequence, Refusal::Invalid),
             Err(Refused::DiskFull) => return self.refuse(id, entry.sequence, Refusal::DiskFull),
             // A durable topic is not opened without a directory.

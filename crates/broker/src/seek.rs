@@ -218,6 +218,7 @@ impl Broker {
             self.list_times(topic);
         }
         self.mark_trim(topic);
+        self.look_at_quota(topic);
         self.look_for_end(index);
         self.want(index);
     }

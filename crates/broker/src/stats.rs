@@ -21,8 +21,10 @@ pub struct TopicStats {
     pub name: String,
     /// Producers attached.
     pub producers: usize,
-    /// Entries that exist.
+    /// Entries that exist, acked ones that are kept as well.
     pub entries: u64,
+    /// Bytes of their properties and bodies.
+    pub bytes: u64,
     /// It takes nothing more.
     pub terminated: bool,
     /// One per subscription.
@@ -38,6 +40,8 @@ pub struct SubscriptionStats {
     pub backlog_entries: u64,
     /// Messages not yet acked.
     pub backlog_messages: u64,
+    /// Bytes of the topic's entries from the first one on that is not acked: what `backlogQuota` limits.
+    pub backlog_bytes: u64,
     /// Messages handed over and not yet acked.
     pub unacked_messages: u64,
     /// Entries owed again.
@@ -72,6 +76,8 @@ pub struct SubscriptionStats {
     pub dead_lettering_entries: u64,
     /// Messages that were rejected and, for want of a dead-letter topic, dropped.
     pub rejected_messages: u64,
+    /// Messages that were acked because the backlog was too large (`consumer_backlog_eviction`).
+    pub evicted_messages: u64,
     /// One per consumer.
     pub consumers: Vec<ConsumerStats>,
 }
@@ -116,6 +122,7 @@ impl Broker {
             name: topic.name.to_string(),
             producers: topic.access.attached(),
             entries: self.log.end(topic.slot) - self.log.first(topic.slot),
+            bytes: self.log.bytes_from(topic.slot, 0),
             terminated: topic.end != End::Open,
             subscriptions: topic
                 .subs
@@ -135,6 +142,7 @@ impl Broker {
             name: sub.name.to_string(),
             backlog_entries: self.log.end(topic.slot).max(floor) - floor - holes,
             backlog_messages: sub.backlog_messages(topic.messages),
+            backlog_bytes: self.log.bytes_from(topic.slot, floor),
             unacked_messages: sub.unacked,
             replay_entries: sub.replay.entries(),
             delayed_entries: sub.later.len() + sub.delays.len(),
@@ -151,6 +159,7 @@ impl Broker {
             dead_lettered_messages: sub.gone.dead_lettered,
             dead_lettering_entries: self.dead_letters.count_of(index),
             rejected_messages: sub.gone.rejected,
+            evicted_messages: sub.gone.evicted,
             consumers: sub
                 .consumers
                 .iter()

@@ -399,6 +399,7 @@ impl Broker {
             self.mark_trim(topic.0);
         }
         let index = self.insert_sub(sub);
+        self.look_at_quota(topic.0);
         if self.topic_at(topic.0).times.is_some() {
             self.list_times(topic.0); // what is over for others is not for this one
         }

@@ -1,4 +1,4 @@
-//! Topics: open, policy, trim, delete.
+//! Topics: open, policy, delete.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use crate::alarms::Sleeper;
 use crate::broker::SubIndex;
 use crate::meta::{MetaWait, NEXT_KEY_PREFIX, TOPIC_PREFIX, Undo, durability_name};
 use crate::name::check_name;
+use crate::quota::Quota;
+use crate::retention::Kept;
 use crate::subscription::{Consumer, Subscription};
 use crate::terminate::End;
 use crate::times::TopicTimes;
@@ -39,6 +41,8 @@ pub(crate) struct Topic {
     pub(crate) woken: bool,
     /// It is in the list of topics to trim.
     pub(crate) trim: bool,
+    pub(crate) kept: Kept,
+    pub(crate) quota: Quota,
 }
 
 /// Bits of a durable id below the number of its shard.
@@ -135,6 +139,7 @@ impl Broker {
         }
         self.list_times(index);
         self.mark_trim(index);
+        self.look_at_quota(index);
     }
 
     pub(crate) fn open_topic(
@@ -213,6 +218,10 @@ impl Broker {
         policy: Policy,
     ) -> Result<Option<Reply>, RequestError> {
         let before = Arc::clone(&self.find_topic(topic)?.policy);
+        if let Err(why) = policy.check() {
+            let topic = self.topic_at(topic.0).name.to_string();
+            return Err(RequestError::InvalidPolicy { topic, why });
+        }
         if let Some(dead_letter) = &policy.dead_letter {
             check_name("subscription", &dead_letter.initial_subscription)?;
             dead_letter
@@ -247,6 +256,9 @@ impl Broker {
         };
         state.policy = policy;
         state.look_at_gate();
+        self.mark_trim(topic.0);
+        self.look_at_quota(topic.0);
+        let state = self.topic_at(topic.0);
         for index in state.subs.clone() {
             let policy = &self.topics[topic.0 as usize]
                 .as_ref()
@@ -270,6 +282,9 @@ impl Broker {
     pub(crate) fn note_append(&mut self, index: u32, ordinal: u64, entry: &NewEntry<'_>) {
         let topic = self.topics[index as usize].as_mut().expect("appended to");
         topic.messages += u64::from(entry.messages);
+        topic
+            .quota
+            .appended(entry.body.len() + entry.properties.len());
         if !topic.woken && !topic.durability.is_stored() {
             topic.woken = true;
             self.woken.push(index);
@@ -281,41 +296,6 @@ impl Broker {
                 &entry.hints(),
                 (&self.log, &mut self.wall_alarms),
             );
-        }
-    }
-
-    /// Lets go of what every subscription has acked. A topic without subscriptions keeps nothing
-    /// (rule D127).
-    pub(crate) fn trim(&mut self) {
-        while let Some(index) = self.to_trim.pop() {
-            let Some(topic) = self.topics[index as usize].as_mut() else {
-                continue;
-            };
-            topic.trim = false;
-            let (slot, ready) = (topic.slot, self.log.ready_end(topic.slot));
-            let mut lowest = ready;
-            let mut keeps_nothing = false;
-            for index in &topic.subs {
-                let Some(sub) = self.subs[index.0 as usize].as_ref() else {
-                    continue;
-                };
-                keeps_nothing |= !sub.durable;
-                lowest = lowest.min(sub.holds_from().unwrap_or(ready));
-            }
-            if keeps_nothing {
-                self.let_jump(index, lowest);
-            }
-            self.log.trim(slot, lowest);
-        }
-    }
-
-    /// Who holds nothing back moves on.
-    fn let_jump(&mut self, topic: u32, to: u64) {
-        for at in 0..self.topic_at(topic).subs.len() {
-            let index = self.topic_at(topic).subs[at];
-            if self.sub(index).window.floor() < to {
-                self.jump(index, to);
-            }
         }
     }
 
@@ -491,6 +471,8 @@ impl Broker {
             times: None,
             woken: false,
             trim: false,
+            kept: Kept::default(),
+            quota: Quota::default(),
         }));
         let at = slot.0 as usize;
         if self.by_slot.len() <= at {
@@ -501,7 +483,7 @@ impl Broker {
     }
 
     fn remove_topic(&mut self, index: u32) {
-        let Some(topic) = self.topics[index as usize].take() else {
+        let Some(mut topic) = self.topics[index as usize].take() else {
             return;
         };
         self.names.remove(&topic.name);
@@ -509,6 +491,8 @@ impl Broker {
             let who = Sleeper::Topic(index);
             self.wall_alarms.set(who, &mut times.armed_ms, u64::MAX);
         }
+        topic.kept.disarm(index, &mut self.wall_alarms);
+        topic.quota.disarm(index, &mut self.wall_alarms);
         for sub in &topic.subs {
             self.log.drop_sub(topic.slot, self.sub(*sub).key);
             self.remove_sub(*sub);

@@ -50,7 +50,8 @@ counters! {
     RefusedTerminated = "pelton_publish_refused_total", Count, Some(("reason", "terminated")), "Entries refused, by reason.";
     RefusedFenced = "pelton_publish_refused_total", Count, Some(("reason", "fenced")), "Entries refused, by reason.";
     RefusedDelay = "pelton_publish_refused_total", Count, Some(("reason", "delay")), "Entries refused, by reason.";
-    HeldNoMemory = "pelton_publish_held_total", Count, Some(("reason", "no_memory")), "Times a producer's ring was left alone, by reason.";
+    RefusedBacklog = "pelton_publish_refused_total", Count, Some(("reason", "backlog_quota")), "Entries refused, by reason.";
+    HeldNoRoom = "pelton_publish_held_total", Count, Some(("reason", "no_room")), "Times a producer's ring was left alone, by reason.";
 
     // Dispatched.
     EntriesOut = "pelton_entries_out_total", Count, None, "Entries handed to consumers.";

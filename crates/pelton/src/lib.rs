@@ -168,9 +168,9 @@ pub use topic::{Topic, TopicBuilder};
 pub use pelton_shard::broker::keys::KeyRange;
 pub use pelton_shard::broker::storage::{Durability, Position};
 pub use pelton_shard::broker::{
-    Backoff, BrokerStats, CapScope, ConsumerStats, DeadLetter, DeadlineAction, Explanation,
-    InitialPosition, MESSAGES_PER_ENTRY_MAX, Policy, ProducerAccess, Properties, Reason, SeekTo,
-    SubscriptionKind, SubscriptionStats, TopicStats, Why,
+    BacklogPolicy, BacklogQuota, Backoff, BrokerStats, CapScope, ConsumerStats, DeadLetter,
+    DeadlineAction, Explanation, InitialPosition, MESSAGES_PER_ENTRY_MAX, Policy, ProducerAccess,
+    Properties, Reason, Retention, SeekTo, SubscriptionKind, SubscriptionStats, TopicStats, Why,
 };
 pub use pelton_shard::metrics::{self, ShardMetrics};
 pub use pelton_shard::port::{CloseReason, ShardStats, Verdict};

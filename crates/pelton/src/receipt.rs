@@ -118,6 +118,7 @@ fn outcome(
         ReceiptState::Refused(Refusal::Terminated) => Err(ReceiptError::Terminated),
         ReceiptState::Refused(Refusal::Fenced) => Err(ReceiptError::Fenced),
         ReceiptState::Refused(Refusal::DelayTooLong) => Err(ReceiptError::DelayTooLong),
+        ReceiptState::Refused(Refusal::BacklogQuota) => Err(ReceiptError::BacklogQuota),
     })
 }
 

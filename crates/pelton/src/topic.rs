@@ -280,6 +280,9 @@ impl Topic {
             Ok(Err(RequestError::Metadata { error, .. })) => {
                 Err(PolicyError::Metadata { topic, error })
             }
+            Ok(Err(RequestError::InvalidPolicy { why, .. })) => {
+                Err(PolicyError::Invalid { topic, why })
+            }
             Ok(Err(error)) => {
                 let why = error.to_string();
                 Err(PolicyError::Refused { topic, why })

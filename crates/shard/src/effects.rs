@@ -177,6 +177,7 @@ impl Shard {
             Outcome::Refused(Refusal::Terminated) => Some(Counter::RefusedTerminated),
             Outcome::Refused(Refusal::Fenced) => Some(Counter::RefusedFenced),
             Outcome::Refused(Refusal::DelayTooLong) => Some(Counter::RefusedDelay),
+            Outcome::Refused(Refusal::BacklogQuota) => Some(Counter::RefusedBacklog),
             Outcome::Unknown => None,
         };
         if let Some(counter) = counter {

@@ -207,7 +207,7 @@ impl Shard {
         counters.add(Counter::EntriesIn, entries);
         counters.add(Counter::MessagesIn, messages);
         counters.add(Counter::BytesIn, bytes);
-        counters.add(Counter::HeldNoMemory, held);
+        counters.add(Counter::HeldNoRoom, held);
     }
 
     pub(crate) fn on_answer(&mut self, answer: Answer, now: Now) {

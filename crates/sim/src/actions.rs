@@ -241,13 +241,16 @@ impl World {
     }
 
     fn open_producer(&mut self, topic: usize) -> Check {
+        let now_ms = self.now.wall_ms;
         let state = &mut self.oracle.topics[topic];
         let shard = state.shard;
+        let stored = state.durability != Durability::NonPersistent;
         let Some((life, id)) = state.opened() else {
             return self.open_topic(topic, false);
         };
         let taken = !life.end.takes_nothing();
-        life.producers += usize::from(taken);
+        let takes_less = stored && life.takes_less(now_ms).is_some();
+        life.producers += usize::from(taken && !takes_less);
         let serial = life.serial;
         let slot = free_slot(&self.producers, |p| {
             let here = p.open && self.oracle.topics[p.topic].shard == shard;
@@ -256,6 +259,10 @@ impl World {
         if !taken {
             let ask = Ask::OpenProducer(id, slot);
             return self.ask(shard, ask, Asked::Refused("terminated"));
+        }
+        if takes_less {
+            let ask = Ask::OpenProducer(id, slot);
+            return self.ask(shard, ask, Asked::Refused("quota"));
         }
         let producer = self.producers.len();
         self.producers.push(Producer {
@@ -326,6 +333,8 @@ impl World {
                 arrived_ns: self.now.mono_ns,
                 ..Publish::default()
             };
+            // Its age is looked at once a second.
+            let takes_less = life.takes_less(0).filter(|_| counted);
             let owed = repeats.map_or(Owed::Entry(life.entries.len()), Owed::Repeats);
             of.owed.insert(sequence, owed);
             of.next_sequence += 1;
@@ -349,6 +358,9 @@ impl World {
             let refused = life.entries.last().is_none_or(|last| last.id != number);
             hold("D132 taken", refused || !life.end.answered, || {
                 format!("entry {number} comes after the end")
+            })?;
+            hold("D128 taken", refused || takes_less.is_none(), || {
+                format!("entry {number}, and {takes_less:?}")
             })?;
         }
         Ok(())

@@ -13,9 +13,15 @@ impl Oracle {
         &mut self,
         shard: usize,
         stats: &BrokerStats,
-        lied: bool,
+        (lied, now_ms): (bool, u64),
         consumers: &[Consumer],
     ) -> Check {
+        self.last_ack += 1; // of what the engine itself is done with
+        let at = Look {
+            lied,
+            now_ms,
+            ack: self.last_ack,
+        };
         let ours = |topic: &&mut Topic| topic.shard == shard && topic.life.is_some();
         let mut topics = stats.topics.iter();
         for topic in self.topics.iter_mut().filter(ours) {
@@ -24,7 +30,7 @@ impl Oracle {
                 format!("{} is missing in the statistics", topic.name)
             })?;
             if let (Some(told), Some(life)) = (told, &mut topic.life) {
-                check_topic((life, topic.durability), told, lied, consumers)?;
+                check_topic((life, topic.durability), told, at, consumers)?;
             }
         }
         let extra = topics.next();
@@ -126,7 +132,8 @@ impl Oracle {
             let needs = life.subs.iter().map(|sub| sub.needs(len)).min();
             let ready = life.ready(topic.durability);
             let kept = len - needs.unwrap_or(ready).min(ready);
-            hold("D127 kept", life.stored == kept, || {
+            let more = life.policy().retention.retention_time_in_minutes != 0;
+            hold("D127 kept", life.stored == kept || more, || {
                 format!(
                     "{} keeps {} entries, {kept} are wanted",
                     topic.name, life.stored
@@ -137,10 +144,20 @@ impl Oracle {
     }
 }
 
+/// When and how the core is looked at.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    /// The disk has lost what it said it had.
+    lied: bool,
+    now_ms: u64,
+    /// Number of the acks that the engine gave by itself since the last look.
+    ack: u64,
+}
+
 fn check_topic(
     (life, durability): (&mut Life, Durability),
     told: &TopicStats,
-    lied: bool,
+    at: Look,
     consumers: &[Consumer],
 ) -> Check {
     let len = life.entries.len();
@@ -149,12 +166,14 @@ fn check_topic(
         format!("{}: {:?}", told.name, life.end)
     })?;
     for told in &told.subscriptions {
-        if let Some(sub) = life.sub(&told.name) {
+        let Life { subs, entries, .. } = life;
+        if let Some(sub) = subs.iter_mut().find(|sub| sub.name == told.name) {
             sub.learn_start(len, told)?;
+            sub.note_evicted(entries, told, at.now_ms, at.ack)?;
         }
     }
     if durability != Durability::NonPersistent {
-        check_kept(life, told)?;
+        check_kept((life, durability), told, at.now_ms)?;
     }
     let producers = (told.producers, life.producers);
     hold("T2 producers", producers.0 == producers.1, || {
@@ -172,14 +191,18 @@ fn check_topic(
         })?;
         if let Some(sub) = sub {
             sub.note_aside(told_sub)?;
-            check_sub(&life.entries, sub, told_sub, lied, consumers)?;
+            check_sub(&life.entries, sub, told_sub, at.lied, consumers)?;
         }
     }
     Ok(())
 }
 
 /// Nothing is removed that somebody needs, and whoever needs nothing goes on behind it.
-fn check_kept(life: &mut Life, told: &TopicStats) -> Check {
+fn check_kept(
+    (life, durability): (&mut Life, Durability),
+    told: &TopicStats,
+    now_ms: u64,
+) -> Check {
     let len = life.entries.len();
     let stored = usize::try_from(told.entries).unwrap_or(usize::MAX);
     let needs = life.subs.iter().map(|sub| sub.needs(len)).min();
@@ -190,7 +213,14 @@ fn check_kept(life: &mut Life, told: &TopicStats) -> Check {
             told.name
         )
     })?;
-    life.stored = stored;
+    // What memory alone has gives way to what is new.
+    let gone = life.stored_from()..len - stored;
+    let kept = gone.clone().find(|&at| life.keeps(at, now_ms));
+    let kept = kept.filter(|_| durability.is_stored());
+    hold("D127 kept", kept.is_none(), || {
+        format!("{kept:?} of {gone:?} of {} is to be kept", told.name)
+    })?;
+    (life.stored, life.known) = (stored, len);
     for sub in &mut life.subs {
         sub.jump(len - stored, &life.entries);
     }
@@ -213,6 +243,10 @@ fn check_sub(
         name: sub.name.clone(),
         backlog_entries,
         backlog_messages,
+        backlog_bytes: match sub.passed {
+            None => sub.backlog_bytes(entries),
+            Some(_) => told.backlog_bytes,
+        },
         unacked_messages: sub.unacked(None, entries),
         replay_entries: sub.replay_entries() + sub.aside,
         delayed_entries: sub.delayed_entries(),
@@ -229,6 +263,7 @@ fn check_sub(
         dead_lettered_messages: 0,
         dead_lettering_entries: 0,
         rejected_messages: 0,
+        evicted_messages: sub.evicted_messages,
         consumers: Vec::new(),
     };
     let expected = match passed {

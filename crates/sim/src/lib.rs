@@ -18,6 +18,7 @@ mod counts;
 mod cursor;
 mod disk;
 mod election;
+mod keeping;
 mod keys;
 mod meta;
 mod oracle;

@@ -77,8 +77,9 @@ pub(crate) struct Life {
     pub(crate) end: End,
     /// First entry appended since the engine was opened.
     pub(crate) opened_at: usize,
-    /// Entries that exist, as last told.
+    /// Entries that exist, as last told, and how many there were ever then.
     pub(crate) stored: usize,
+    pub(crate) known: usize,
 }
 
 /// Whether a topic was asked to take nothing more.
@@ -159,6 +160,11 @@ impl Life {
         let mut holds = self.policies.iter().rev().filter(|(_, holds)| *holds);
         let last = holds.next();
         &last.expect("the default holds").0
+    }
+
+    /// The first entry that exists, as last told.
+    pub(crate) fn stored_from(&self) -> usize {
+        self.known - self.stored
     }
 
     /// The last policy that holds is that of every subscription.

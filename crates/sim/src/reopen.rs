@@ -84,6 +84,7 @@ fn survive(
             .subs
             .iter()
             .all(|sub| !sub.durable || sub.cursor.is_acked(at));
+        let consumed = consumed && at < life.stored_from();
         let promised = entry.fate == Fate::Found || entry.fate == Fate::Stored && keeps;
         let there = present.binary_search(&at).is_ok();
         let fine = there || consumed || (!promised && last.is_none_or(|last| at > last));
@@ -108,6 +109,7 @@ fn survive(
         serial: life.serial,
         opened_at: present.len(),
         stored: present.len(),
+        known: present.len(),
         sequences: found.sequences.clone(),
         ..Life::default()
     };

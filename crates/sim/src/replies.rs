@@ -1,7 +1,7 @@
 //! What producers and clients are answered, and whether that is right.
 
 use pelton_broker::storage::Durability;
-use pelton_broker::{Outcome, Receipts, Refusal, Reply, RequestError};
+use pelton_broker::{BacklogPolicy, Outcome, Receipts, Refusal, Reply, RequestError};
 
 use crate::clients::{Owed, Producer};
 use crate::oracle::{Check, Fate, hold};
@@ -84,6 +84,16 @@ impl World {
                 Outcome::Refused(Refusal::DiskFull) => disk.was_full,
                 Outcome::Refused(Refusal::Poisoned) | Outcome::Unknown => disk.harmed,
                 Outcome::Refused(Refusal::Terminated) => life.end.takes_nothing(),
+                Outcome::Refused(Refusal::BacklogQuota) => {
+                    let before = match owed {
+                        Owed::Entry(index) => index,
+                        Owed::Repeats(_) => life.entries.len(),
+                    };
+                    let last = life.entries.split_off(before);
+                    let why = life.takes_less(self.now.wall_ms);
+                    life.entries.extend(last);
+                    why == Some(BacklogPolicy::ProducerException)
+                }
                 Outcome::Refused(_) => false,
                 Outcome::Stored(_) | Outcome::Unstored | Outcome::Duplicate => true,
             };
@@ -252,6 +262,7 @@ fn name_of(error: &RequestError) -> &'static str {
         RequestError::KeySharedMode { .. } => "key mode",
         RequestError::Terminated { .. } => "terminated",
         RequestError::NotPossible { .. } => "not possible",
+        RequestError::BacklogQuota { .. } => "quota",
         _ => "another",
     }
 }

@@ -54,6 +54,8 @@ pub(crate) struct Sub {
     pub(crate) passed: Option<Passed>,
     /// Not durable: messages that were removed before they were handed over.
     pub(crate) jumped_messages: u64,
+    /// Messages that the engine has acked because the backlog was too large.
+    pub(crate) evicted_messages: u64,
 }
 
 /// Where a subscription was asked to go on.
@@ -119,6 +121,7 @@ impl Sub {
             acked_messages: 0,
             passed: None,
             jumped_messages: 0,
+            evicted_messages: 0,
         }
     }
 
@@ -296,10 +299,15 @@ impl Sub {
     pub(crate) fn ack(&mut self, index: usize, messages: u32, ack: u64) {
         if !self.cursor.is_acked(index) {
             self.acked_messages += u64::from(self.cursor.left(index, messages));
-            self.cursor.set_acked(index, ack);
-            self.states.remove(&index);
-            self.redeliveries.remove(&index);
+            self.drop_entry(index, ack);
         }
+    }
+
+    /// The subscription is done with an entry.
+    pub(crate) fn drop_entry(&mut self, index: usize, ack: u64) {
+        self.cursor.set_acked(index, ack);
+        self.states.remove(&index);
+        self.redeliveries.remove(&index);
     }
 
     /// Only some messages of an entry are acked (rules D95 and D96).

@@ -2,7 +2,9 @@
 //! policy is to be, how long a nack asks to wait.
 
 use pelton_broker::keys::KeyRange;
-use pelton_broker::{Backoff, KeyShared, Policy, SubscriptionKind};
+use pelton_broker::{
+    BacklogPolicy, BacklogQuota, Backoff, KeyShared, Policy, Retention, SubscriptionKind,
+};
 
 use crate::chance::Chance;
 use crate::sub::Wish;
@@ -74,8 +76,32 @@ pub(crate) fn policy(seed: u16) -> Policy {
         active_consumer_failover_delay_time_millis: one_of(&[1_000, 0, 1, 50]),
         failover_rebalance_quiet_millis: one_of(&[1_000, 0, 1, 50]),
         deduplication_enabled: one_of(&[0, 0, 1]) == 1,
+        retention: retention(one_of(&[0, 0, 0, 1, 2, 3])),
+        backlog_quota: quota(one_of(&[0, 0, 0, 1, 2, 3]), one_of(&[0, 1, 2])),
         // Times and dead letters are not in this world.
         ..Policy::default()
+    }
+}
+
+fn retention(habit: u64) -> Retention {
+    let (retention_time_in_minutes, retention_size_in_mb) =
+        [(0, 0), (-1, -1), (1, -1), (-1, 1)][habit as usize];
+    Retention {
+        retention_time_in_minutes,
+        retention_size_in_mb,
+    }
+}
+
+fn quota(habit: u64, policy: u64) -> BacklogQuota {
+    let (limit_size, limit_time) = [(-1, -1), (0, -1), (20_000, 60), (100_000, 1)][habit as usize];
+    BacklogQuota {
+        limit_size,
+        limit_time,
+        policy: [
+            BacklogPolicy::ProducerRequestHold,
+            BacklogPolicy::ProducerException,
+            BacklogPolicy::ConsumerBacklogEviction,
+        ][policy as usize],
     }
 }
 

@@ -286,6 +286,7 @@ impl World {
         hold("D20 no answer", waiting.is_none(), || {
             format!("{waiting:?}")
         })?;
+        self.oracle.check_keeping(at, self.now.wall_ms)?;
         if shard.core.next_deadline().is_some() {
             return Ok(());
         }
@@ -309,7 +310,8 @@ impl World {
             what,
         })?;
         let (lied, next_ns) = (shard.disk.lied, shard.core.next_deadline());
-        self.oracle.check_stats(at, &stats, lied, &self.consumers)?;
+        let look = (lied, self.now.wall_ms);
+        self.oracle.check_stats(at, &stats, look, &self.consumers)?;
         self.oracle.check_owed(at, next_ns)?;
         for told in std::mem::take(&mut self.told_end) {
             // One whose attachment a seek has ended since had nothing left before it.

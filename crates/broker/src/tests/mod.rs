@@ -12,6 +12,7 @@ mod disk;
 mod ends;
 mod explain;
 mod found;
+mod keeping;
 mod kinds;
 mod positions;
 mod producers;

@@ -94,6 +94,14 @@ pub enum PolicyError {
         /// The store's own words.
         error: String,
     },
+    /// It cannot be gone by.
+    #[error("changing the policy of topic {topic:?} failed: it is not valid: {why}")]
+    Invalid {
+        /// The topic.
+        topic: String,
+        /// Which part, and what would be valid.
+        why: &'static str,
+    },
     /// The topic was deleted.
     #[error("changing the policy of topic {topic:?} failed: it was deleted; open the topic again")]
     TopicGone {
@@ -243,6 +251,14 @@ pub enum ProducerError {
         "opening a producer of {topic:?} for itself failed: there are others, or one had the topic since; close them, wait with access WaitForExclusive, or take it with ExclusiveWithFencing"
     )]
     Fenced {
+        /// The topic.
+        topic: String,
+    },
+    /// The topic's backlog is as large as its policy allows.
+    #[error(
+        "opening a producer on {topic:?} failed: the backlog of the topic is as large as backlogQuota of its policy allows; consume it, or raise that"
+    )]
+    BacklogQuota {
         /// The topic.
         topic: String,
     },

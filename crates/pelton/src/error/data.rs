@@ -227,6 +227,11 @@ pub enum ReceiptError {
         "storing an entry failed: it asks to be delivered later than delayedDeliveryMaxDelayInMillis of its topic's policy allows; deliver it sooner, or raise that"
     )]
     DelayTooLong,
+    /// Not stored: the topic's backlog is as large as its policy allows.
+    #[error(
+        "storing an entry failed: the backlog of its topic is as large as backlogQuota of its policy allows; consume it, raise that, or let producers wait with policy producer_request_hold"
+    )]
+    BacklogQuota,
     /// A write or sync failed with this entry in it: it may or may not be stored.
     #[error(
         "whether an entry is stored is unknown: {error}; open the engine again and read the topic's end before sending it again"

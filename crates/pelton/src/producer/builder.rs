@@ -142,6 +142,7 @@ pub(crate) fn refused(
         Ok(Err(RequestError::Terminated { .. })) => ProducerError::Terminated { topic },
         Ok(Err(RequestError::ProducerBusy { .. })) => ProducerError::Busy { topic },
         Ok(Err(RequestError::ProducerFenced { .. })) => ProducerError::Fenced { topic },
+        Ok(Err(RequestError::BacklogQuota { .. })) => ProducerError::BacklogQuota { topic },
         Ok(Err(RequestError::Poisoned { error })) => ProducerError::Poisoned { topic, error },
         Ok(Err(error)) => ProducerError::Refused {
             topic,

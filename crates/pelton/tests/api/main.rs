@@ -13,6 +13,7 @@ mod durable;
 mod errors;
 mod explain;
 mod handlers;
+mod keeping;
 mod messages;
 mod permits;
 mod producers;

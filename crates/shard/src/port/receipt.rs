@@ -91,7 +91,7 @@ const STORED: u32 = 1;
 const UNKNOWN: u32 = 2;
 const REFUSED: u32 = 3;
 const REFUSED_LAST: u32 = REFUSED + REFUSALS.len() as u32 - 1;
-const REFUSALS: [Refusal; 8] = [
+const REFUSALS: [Refusal; 9] = [
     Refusal::DiskFull,
     Refusal::NoSegment,
     Refusal::Poisoned,
@@ -100,6 +100,7 @@ const REFUSALS: [Refusal; 8] = [
     Refusal::Terminated,
     Refusal::Fenced,
     Refusal::DelayTooLong,
+    Refusal::BacklogQuota,
 ];
 
 impl ReceiptPage {

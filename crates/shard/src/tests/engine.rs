@@ -119,7 +119,7 @@ fn a_producer_without_room_waits_while_others_go_on_and_loses_nothing() {
     assert!(receipts.iter().all(|receipt| is_stored(receipt.wait())));
     assert_eq!(other_consumer.recv().unwrap().body, b"small");
     assert!(is_stored(small.wait()));
-    assert!(stats(handle).metrics.counters.get(Counter::HeldNoMemory) > 0);
+    assert!(stats(handle).metrics.counters.get(Counter::HeldNoRoom) > 0);
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn shutdown_hang_a_producer_blocked_on_a_full_ring_is_told() {
                 Some(receipt) => receipts.push(receipt),
                 // Full, and the shard says that it has no room: it stays so.
                 None if held => break,
-                None => held = stats(&handle).metrics.counters.get(Counter::HeldNoMemory) > 0,
+                None => held = stats(&handle).metrics.counters.get(Counter::HeldNoRoom) > 0,
             }
         }
         blocked.send(()).unwrap();

@@ -462,6 +462,8 @@ pub enum Reply {
     LastPosition {
         /// The last entry that can be delivered, whether it still exists or not.
         last: Option<Position>,
+        /// Messages in it, while it exists.
+        last_messages: Option<u32>,
         /// Everything of the subscription up to this entry is done.
         mark_delete: Option<Position>,
     },

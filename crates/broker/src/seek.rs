@@ -273,7 +273,9 @@ impl Broker {
         let found = self.find_sub(topic, name)?;
         let sub = self.sub(found.ok_or_else(|| no_subscription(name))?);
         let ready_end = self.log.ready_end(sub.slot);
+        let last_ordinal = ready_end.checked_sub(1);
         Ok(Reply::LastPosition {
+            last_messages: last_ordinal.and_then(|last| self.log.messages(sub.slot, last)),
             last: self.log.position_before(sub.slot, ready_end),
             mark_delete: self.log.position_before(sub.slot, sub.window.floor()),
         })

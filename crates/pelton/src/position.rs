@@ -139,7 +139,9 @@ impl Asking<'_> {
             request,
             Ports::None,
             move |answer| match answer {
-                Ok(Ok(Reply::LastPosition { last, mark_delete })) => {
+                Ok(Ok(Reply::LastPosition {
+                    last, mark_delete, ..
+                })) => {
                     Ok(LastPosition { last, mark_delete })
                 }
                 other => Err(refused(topic, subscription, other)),

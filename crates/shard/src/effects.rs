@@ -203,6 +203,7 @@ impl Shard {
                 ports,
                 reply,
             } => self.on_request(request, ports, reply, now),
+            Control::Settle { make, reply } => reply.send(self.settle_resident(make)),
             Control::Stats { spare, reply } => {
                 let id = self.requests.insert(Pending::Stats { spare, reply });
                 let _ = self.broker.handle(

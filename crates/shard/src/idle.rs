@@ -1,7 +1,9 @@
 //! What a shard does between turns: spin a little, look again at everything, park.
 
+use std::io;
+
 use pelton_metrics::{Counter, Counters};
-use pelton_sys::{Poller, SpinVerdict};
+use pelton_sys::{Poller, Ready, Sockets, SpinVerdict};
 
 use crate::disk::InFlight;
 use crate::turn::Shard;
@@ -58,6 +60,8 @@ pub(crate) struct Sleeper {
     no_spin_until_ns: u64,
     /// Gaps so far.
     idles: u32,
+    /// Sockets that have something, for the resident.
+    ready: Vec<Ready>,
     /// The gap that the next turn ends: since when, and what it was spent on.
     gap: Option<Gap>,
 }
@@ -85,8 +89,36 @@ impl Sleeper {
             misses: 0,
             no_spin_until_ns: 0,
             idles: 0,
+            ready: Vec::new(),
             gap: None,
         }
+    }
+
+    /// Where sockets that end the sleep are registered.
+    pub(crate) fn sockets(&self) -> io::Result<Sockets> {
+        self.poller.sockets()
+    }
+
+    /// Whether a socket has something that nobody has taken.
+    pub(crate) fn any_ready(&self) -> bool {
+        self.poller.any_ready()
+    }
+
+    /// Sockets that have something; the kernel is asked unless a sleep has told of some.
+    pub(crate) fn ready(&mut self) -> &mut Vec<Ready> {
+        if !self.poller.any_ready() {
+            // An error is met again, and reported, by the next sleep.
+            let _ = self.poller.wait(Some(0));
+        }
+        self.poller.take_ready(&mut self.ready);
+        &mut self.ready
+    }
+
+    /// Whether the kernel has something on a socket: a look, for a shard that spins.
+    fn look_at_sockets(&mut self) -> bool {
+        self.poller
+            .wait(Some(0))
+            .is_ok_and(|woken| woken.sockets)
     }
 
     /// The turn that ends a gap has read the clock: no second read between finding work and doing it.
@@ -185,7 +217,9 @@ impl Shard {
         let until_ns = deadline_ns.map_or(end_ns, |deadline_ns| end_ns.min(deadline_ns));
         loop {
             for _ in 0..LOOKS_PER_CLOCK_READ {
-                if self.has_work() {
+                if self.has_work()
+                    || (self.resident.is_some() && self.sleeper.look_at_sockets())
+                {
                     self.sleeper.misses = 0;
                     return true;
                 }
@@ -244,7 +278,7 @@ impl Shard {
     /// True if somebody woke us.
     fn wait(&mut self, timeout_ns: Option<u64>) -> bool {
         match self.sleeper.poller.wait(timeout_ns) {
-            Ok(woken) => woken.notified,
+            Ok(woken) => woken.notified || woken.sockets,
             // Only a broken descriptor gives an error; then every wait would.
             Err(error) => panic!("shard {}: the poller failed: {error}", self.shared.index),
         }

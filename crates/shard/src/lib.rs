@@ -12,6 +12,7 @@
 //! | `port.rs`, `port/` | what handles on other threads push into and are answered by |
 //! | `inbox.rs`, `watched.rs`, `producers.rs`, `producer_port.rs` | every source as two lanes; rings of producers, receipts owed to them |
 //! | `effects.rs`, `consumers.rs`, `disk.rs`, `requests.rs` | what the core asks for, carried out |
+//! | `resident.rs` | what else lives on the thread: the connections of a server |
 //! | `mesh.rs`, `routes.rs` | ring pair per ordered pair of shards, forwards of handlers; who owns a topic |
 //! | `idle.rs`, `watch.rs` | spin, look again, park; busy time, long turns |
 //! | `spawn.rs`, `plan.rs`, `start.rs`, `runtime.rs`, `driver.rs`, `stop.rs`, `error.rs` | open, recover, run, stop; why an open failed |
@@ -28,6 +29,7 @@ mod mesh;
 mod producer_port;
 mod producers;
 mod requests;
+mod resident;
 mod routes;
 mod watched;
 
@@ -54,6 +56,8 @@ pub use driver::Driver;
 pub use error::OpenError;
 pub use idle::Idle;
 pub use port::*;
+pub use resident::{MakeResident, Resident};
+pub use routes::Router;
 pub use runtime::{Runtime, ShutdownReport};
 pub use spawn::{EngineOptions, SHARDS_MAX, open, open_driven};
 pub use stop::ShardReport;
@@ -65,7 +69,13 @@ pub use pelton_broker as broker;
 pub use pelton_metrics as metrics;
 pub use pelton_sys::{
     Clock, DiskChoice, DiskReport, Fact, HostReport, Verdict as FactVerdict, host_report, nanos,
+    raise_open_files, spawn_named,
 };
+
+/// Sockets of a resident.
+pub mod net {
+    pub use pelton_sys::{Ready, Sockets, TcpListener, TcpStream};
+}
 
 /// The rings that handles and shards share.
 pub mod rings {

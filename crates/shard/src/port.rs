@@ -6,6 +6,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, OnceLock};
 
 use pelton_broker::flow::Granter;
@@ -17,6 +18,7 @@ use pelton_rings::{
 };
 use pelton_sys::{Clock, Notifier};
 
+use crate::resident::MakeResident;
 use crate::stop::StopFlag;
 use crate::watch::LongTurn;
 
@@ -31,6 +33,7 @@ use overflow::{Overflow, overflow};
 
 pub use handler::{ForwardError, ForwardTo, Handler, HandlerDelivery, Verdict};
 pub(crate) use overflow::{Lanes, Overflowed};
+pub(crate) use user_code::contained;
 pub use receipt::{Publish, PublishExtras, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState};
 pub use reply::{NoReply, ReplyFrom, ReplyTo, reply};
 pub(crate) use signal::RUNS_WAITING_FEW;
@@ -57,6 +60,13 @@ pub enum Control {
         ports: Ports,
         /// Where the answer goes.
         reply: ReplyTo<Answer>,
+    },
+    /// A resident for the shard's thread; a second one takes the place of the first.
+    Settle {
+        /// Makes it there.
+        make: MakeResident,
+        /// Whether it was made.
+        reply: ReplyTo<io::Result<()>>,
     },
     /// Exchange `spare` (empty) with what the shard measured since the last exchange.
     Stats {

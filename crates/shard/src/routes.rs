@@ -1,6 +1,19 @@
 //! Which shard owns a topic.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Who owns a topic, for whoever asks. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Router(pub(crate) Arc<Routes>);
+
+impl Router {
+    /// The shard that owns a topic, or would if it were made now.
+    #[must_use]
+    pub fn shard_of(&self, topic: &str) -> u32 {
+        self.0.shard_of(topic)
+    }
+}
 
 /// Topics that exist live where their metadata says; a new one lives where its name hashes to.
 #[derive(Debug, Default)]

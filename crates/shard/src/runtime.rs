@@ -12,7 +12,7 @@ use pelton_sys::{Clock, DiskReport, nanos};
 
 use crate::plan::Resources;
 use crate::port::{ShardHandle, on_shard_thread};
-use crate::routes::Routes;
+use crate::routes::{Router, Routes};
 use crate::stop::ShardReport;
 
 /// What a shard may take longer than its deadline: it shuts its disk down and closes its handles.
@@ -140,6 +140,12 @@ impl Runtime {
     #[must_use]
     pub fn shard_of(&self, topic: &str) -> u32 {
         self.routes.shard_of(topic)
+    }
+
+    /// The same for another thread.
+    #[must_use]
+    pub fn router(&self) -> Router {
+        Router(Arc::clone(&self.routes))
     }
 
     /// A handle on the clock of every time in this engine, for the thread that asks.

@@ -116,6 +116,7 @@ pub(crate) fn build(seed: Seed, resources: &Resources) -> Result<Shard, OpenErro
         requests: Requests::default(),
         disk,
         outbox: seed.outbox,
+        resident: None,
         sleeper: Sleeper::new(seed.idle, seed.verdict, poller),
         watch: Watch::new(),
         stop: None,

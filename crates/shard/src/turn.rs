@@ -31,6 +31,7 @@ use crate::inbox::{Inbox, Input, Item};
 use crate::mesh::{Outbox, PeerData};
 use crate::port::{Data, Shared};
 use crate::requests::{Pending, Requests};
+use crate::resident::Resident;
 use crate::routes::Routes;
 use crate::stop::Stop;
 use crate::watch::{TurnWork, Watch};
@@ -58,6 +59,8 @@ pub(crate) struct Shard {
     pub(crate) disk: DiskSide,
     /// What goes to other shards.
     pub(crate) outbox: Outbox,
+    /// What lives on this thread beside the topics: connections of a server.
+    pub(crate) resident: Option<Box<dyn Resident>>,
     pub(crate) sleeper: Sleeper,
     pub(crate) watch: Watch,
     pub(crate) stop: Option<Stop>,
@@ -87,10 +90,12 @@ impl Shard {
         let credit = self.inbox.credit();
         let mut work = TurnWork::default();
         self.look_at_kernel(now, &mut work);
+        self.let_resident(now, &mut work, true);
         self.take_items(now, &mut work);
         let _ = self.broker.handle(Event::Tick, now); // deadlines, dispatch, commit, trim
         self.carry_out_effects(now, &mut work);
         self.tell_handles();
+        self.let_resident(now, &mut work, false);
         self.step_stop(now);
         self.watch.record(now.mono_ns, credit, work);
         let items = work.items();
@@ -125,7 +130,9 @@ impl Shard {
     /// The next instant at which a turn is due.
     pub(crate) fn next_deadline(&self) -> Option<u64> {
         let stop = self.stop.as_ref().map(Stop::deadline_ns);
-        [self.broker.next_deadline(), stop]
+        let resident = self.resident.as_ref();
+        let resident = resident.and_then(|resident| resident.next_deadline_ns());
+        [self.broker.next_deadline(), stop, resident]
             .into_iter()
             .flatten()
             .min()
@@ -137,6 +144,7 @@ impl Shard {
             || self.disk.work_pending()
             || self.broker.has_work()
             || self.shared.stop.is_news(self.stop.as_ref())
+            || self.resident_has_work()
     }
 
     fn look_at_kernel(&mut self, now: Now, work: &mut TurnWork) {

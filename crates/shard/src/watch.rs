@@ -28,6 +28,8 @@ pub struct TurnWork {
     pub handled: u32,
     /// Of the data, what the shard had for itself: forwards and dead letters, and their answers.
     pub to_itself: u32,
+    /// What a resident of the thread took in and gave out.
+    pub resident: u32,
     /// Bytes written to segments inline.
     pub written_bytes: u64,
 }
@@ -36,7 +38,7 @@ impl TurnWork {
     /// Things done: 0 if the turn found nothing to do.
     #[must_use]
     pub fn items(&self) -> u32 {
-        self.completions + self.control + self.data + self.effects
+        self.completions + self.control + self.data + self.effects + self.resident
     }
 }
 

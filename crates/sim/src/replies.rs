@@ -237,7 +237,9 @@ impl World {
             }
             (
                 Asked::LastPosition { topic, name },
-                Ok(Reply::LastPosition { last, mark_delete }),
+                Ok(Reply::LastPosition {
+                    last, mark_delete, ..
+                }),
             ) => self.oracle.is_last(*topic, name, *last, *mark_delete),
             (Asked::Done, Ok(Reply::Done)) => true,
             (Asked::Plain, Ok(Reply::Done) | Err(RequestError::Metadata { .. })) => true,

@@ -1,4 +1,4 @@
-//! The one wait of a shard: its eventfd and its timer in one epoll (runtime 1.8, 1.14).
+//! The one wait of a shard: its eventfd, its timer and its sockets in one epoll (runtime 1.8, 1.14).
 
 use std::fmt;
 use std::io;
@@ -10,6 +10,7 @@ use mio::unix::SourceFd;
 use mio::{Events, Interest, Poll, Token};
 
 use crate::notify::Notifier;
+use crate::sockets::{Ready, Sockets, ready_of};
 use crate::syscall::check;
 
 /// Deadlines nearer than this arm the timer descriptor: epoll counts whole milliseconds, rounded
@@ -25,6 +26,7 @@ const TIMER: Token = Token(1);
 pub struct Poller {
     poll: Poll,
     events: Events,
+    ready: Vec<Ready>,
     notifier: Notifier,
     timer: OwnedFd,
     timer_armed: bool,
@@ -37,6 +39,8 @@ pub struct Woken {
     pub notified: bool,
     /// The time asked for is over.
     pub timed_out: bool,
+    /// A socket has something: see [`Poller::take_ready`].
+    pub sockets: bool,
 }
 
 impl Poller {
@@ -62,6 +66,7 @@ impl Poller {
         Ok(Self {
             poll,
             events,
+            ready: Vec::new(),
             notifier,
             timer,
             timer_armed: false,
@@ -74,7 +79,26 @@ impl Poller {
         self.notifier.clone()
     }
 
-    /// Sleeps until notified, or for `timeout_ns` nanoseconds; `None` has no end, 0 only looks.
+    /// Where sockets that end this wait are registered.
+    ///
+    /// # Errors
+    /// When there is no descriptor left.
+    pub fn sockets(&self) -> io::Result<Sockets> {
+        self.poll.registry().try_clone().map(Sockets::new)
+    }
+
+    /// Sockets that have something and that nobody has taken yet.
+    #[must_use]
+    pub fn any_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Moves them behind what is in `into`.
+    pub fn take_ready(&mut self, into: &mut Vec<Ready>) {
+        into.append(&mut self.ready);
+    }
+
+    /// Sleeps until notified, until a socket has something, or for `timeout_ns` nanoseconds; `None` has no end, 0 only looks.
     ///
     /// Up to 2 ms are kept by the timer descriptor, longer times are rounded down to milliseconds.
     /// A notification given before the call is not lost. A signal ends the wait with nothing set.
@@ -112,7 +136,12 @@ impl Poller {
                     self.timer_armed = false;
                     woken.timed_out |= timed;
                 }
-                _ => {}
+                _ => {
+                    if let Some(ready) = ready_of(event) {
+                        self.ready.push(ready);
+                        woken.sockets = true;
+                    }
+                }
             }
         }
         woken.timed_out |= !anything && timeout_ns.is_some() && !timed;
@@ -152,7 +181,7 @@ impl fmt::Debug for Poller {
 #[cfg(test)]
 mod tests {
     use super::{Poller, Woken};
-    use crate::Clock;
+    use crate::{Clock, TcpListener, TcpStream};
 
     #[test]
     fn a_wake_before_the_sleep_is_not_lost_and_is_seen_once() {
@@ -164,14 +193,16 @@ mod tests {
             woken,
             Woken {
                 notified: true,
-                timed_out: false
+                timed_out: false,
+                    ..Woken::default()
             }
         );
         assert_eq!(
             poller.wait(Some(0)).expect("a look"),
             Woken {
                 notified: false,
-                timed_out: true
+                timed_out: true,
+                    ..Woken::default()
             }
         );
     }
@@ -208,7 +239,8 @@ mod tests {
                     woken,
                     Woken {
                         notified: false,
-                        timed_out: true
+                        timed_out: true,
+                    ..Woken::default()
                     }
                 );
                 clock.now_ns() - start
@@ -236,9 +268,27 @@ mod tests {
             woken,
             Woken {
                 notified: false,
-                timed_out: true
+                timed_out: true,
+                    ..Woken::default()
             }
         );
         assert!(clock.now_ns() - start >= 3_900_000);
+    }
+
+    #[test]
+    fn a_socket_ends_the_wait_and_is_named_by_its_number() {
+        let mut poller = Poller::new().expect("a poller");
+        let sockets = poller.sockets().expect("a registry");
+        let any = "127.0.0.1:0".parse().expect("an address");
+        let mut listener = TcpListener::bind(any).expect("a port");
+        sockets.add(&mut listener, 7).expect("a watch");
+        let peer = TcpStream::connect(listener.local_addr().expect("bound")).expect("a peer");
+        assert!(poller.wait(Some(5_000_000_000)).expect("a wait").sockets);
+        let mut ready = Vec::new();
+        poller.take_ready(&mut ready);
+        assert_eq!(ready.iter().map(|ready| ready.id).collect::<Vec<_>>(), [7]);
+        assert!(ready[0].readable && !poller.any_ready());
+        drop(peer);
+        sockets.remove(&mut listener).expect("watched until now");
     }
 }

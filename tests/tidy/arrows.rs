@@ -16,6 +16,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
             "pelton-load",
             "pelton-balance",
             "pelton-metrics",
+            "pelton-wire",
         ],
     ),
     ("pelton-load", &["pelton", "pelton-metrics"]),

@@ -141,9 +141,7 @@ impl Asking<'_> {
             move |answer| match answer {
                 Ok(Ok(Reply::LastPosition {
                     last, mark_delete, ..
-                })) => {
-                    Ok(LastPosition { last, mark_delete })
-                }
+                })) => Ok(LastPosition { last, mark_delete }),
                 other => Err(refused(topic, subscription, other)),
             },
         )

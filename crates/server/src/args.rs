@@ -2,7 +2,7 @@
 
 pub(crate) mod simulate;
 
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{
     Parser, Subcommand, ValueEnum,
@@ -26,6 +26,7 @@ Start here:
   pelton bench                 what this machine can do with it: a tour of 10 s
   pelton check                 what this machine lacks, and the remedy
   pelton bench synced          durable receipts beside the disk's own speed
+  pelton serve                 a server for clients of Apache Pulsar
   pelton simulate --compare    what each balancing strategy would move
   pelton bench replay --input events.ndjson --speed 1000
 
@@ -42,6 +43,8 @@ pub(crate) enum Command {
     Check(Check),
     /// Reads a data directory without changing it
     Log(Log),
+    /// Serves clients of Apache Pulsar, unmodified, until SIGTERM or Ctrl-C
+    Serve(Serve),
     /// Plays load on shards through under a balancing strategy: what moves when, and why
     ///
     /// Load is counted in points, one percent of one shard; a unit is what moves whole: a topic.
@@ -177,6 +180,31 @@ impl From<Durability> for pelton::Durability {
             Durability::Synced => pelton::Durability::Synced,
         }
     }
+}
+
+/// Each shard listens on a port of its own, and clients find the one of their topic: they are given
+/// the address of --listen alone. There is no authentication: who can connect may do everything.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Serve {
+    /// Directory of the data, made if missing
+    #[arg(long, value_name = "DIR", default_value = "pelton.data")]
+    pub(crate) data: PathBuf,
+
+    /// Address of the first shard's port
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6650")]
+    pub(crate) listen: SocketAddr,
+
+    /// Shard N listens on this port plus N; 0 takes any free port
+    #[arg(long, value_name = "PORT", default_value_t = 6_700)]
+    pub(crate) shard_port_base: u16,
+
+    /// Shards, one thread each
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards, allow_negative_numbers = true)]
+    pub(crate) shards: usize,
+
+    /// When a message of a new topic counts as stored
+    #[arg(long, value_enum, default_value_t = Durability::Synced)]
+    pub(crate) durability: Durability,
 }
 
 #[derive(Debug, clap::Args)]

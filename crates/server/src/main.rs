@@ -5,6 +5,7 @@ mod args;
 mod commands;
 mod files;
 mod outcome;
+mod serve;
 
 use std::process::ExitCode;
 
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     let done = match &args.command {
         Command::Bench(bench) => commands::bench::run(bench),
         Command::Check(check) => commands::check::run(check),
+        Command::Serve(serve) => commands::serve::run(serve),
         Command::Simulate(simulate) => commands::simulate::run(simulate),
         Command::Log(log) => match &log.command {
             LogCommand::Verify { dir } => commands::log::verify(dir),

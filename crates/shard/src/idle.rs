@@ -116,9 +116,7 @@ impl Sleeper {
 
     /// Whether the kernel has something on a socket: a look, for a shard that spins.
     fn look_at_sockets(&mut self) -> bool {
-        self.poller
-            .wait(Some(0))
-            .is_ok_and(|woken| woken.sockets)
+        self.poller.wait(Some(0)).is_ok_and(|woken| woken.sockets)
     }
 
     /// The turn that ends a gap has read the clock: no second read between finding work and doing it.
@@ -217,9 +215,7 @@ impl Shard {
         let until_ns = deadline_ns.map_or(end_ns, |deadline_ns| end_ns.min(deadline_ns));
         loop {
             for _ in 0..LOOKS_PER_CLOCK_READ {
-                if self.has_work()
-                    || (self.resident.is_some() && self.sleeper.look_at_sockets())
-                {
+                if self.has_work() || (self.resident.is_some() && self.sleeper.look_at_sockets()) {
                     self.sleeper.misses = 0;
                     return true;
                 }

@@ -55,6 +55,7 @@ mod tests;
 pub use driver::Driver;
 pub use error::OpenError;
 pub use idle::Idle;
+pub use plan::SERVER_FILE;
 pub use port::*;
 pub use resident::{MakeResident, Resident};
 pub use routes::Router;
@@ -68,8 +69,8 @@ pub use watch::{LONG_TURN_NS, LongTurn, TurnWork};
 pub use pelton_broker as broker;
 pub use pelton_metrics as metrics;
 pub use pelton_sys::{
-    Clock, DiskChoice, DiskReport, Fact, HostReport, Verdict as FactVerdict, host_report, nanos,
-    raise_open_files, spawn_named,
+    Clock, DiskChoice, DiskReport, Fact, HostReport, Kv, KvWrite, Verdict as FactVerdict,
+    host_report, nanos, raise_open_files, spawn_named,
 };
 
 /// Sockets of a resident.

@@ -187,6 +187,9 @@ impl Plan {
 
 pub(crate) const META_FILE: &str = "meta.redb";
 
+/// What a server keeps in the data directory for itself, e.g. schemas. An engine leaves it alone.
+pub const SERVER_FILE: &str = "server.redb";
+
 fn check(options: &EngineOptions) -> Result<(), OpenError> {
     let bad = |text: String| Err(OpenError::Options(text));
     if !(1..=SHARDS_MAX).contains(&options.shards) {
@@ -247,7 +250,8 @@ pub(crate) fn look_at_dir(dir: &Path) -> Result<usize, OpenError> {
         let entry = entry.map_err(failed)?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        if name == META_FILE || name == LOCK_FILE || is_ignored(&name) {
+        let known = [META_FILE, SERVER_FILE, LOCK_FILE];
+        if known.contains(&&*name) || is_ignored(&name) {
             continue;
         }
         match name

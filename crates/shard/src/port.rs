@@ -33,11 +33,11 @@ use overflow::{Overflow, overflow};
 
 pub use handler::{ForwardError, ForwardTo, Handler, HandlerDelivery, Verdict};
 pub(crate) use overflow::{Lanes, Overflowed};
-pub(crate) use user_code::contained;
 pub use receipt::{Publish, PublishExtras, RECEIPTS_PER_PAGE, ReceiptPage, ReceiptState};
 pub use reply::{NoReply, ReplyFrom, ReplyTo, reply};
 pub(crate) use signal::RUNS_WAITING_FEW;
 pub use signal::{CloseReason, ConsumerSignal, ProducerSignal, ProducerState};
+pub(crate) use user_code::contained;
 
 /// Most producers, and most consumers, attached to one shard at a time: their ready bits take 16 KiB.
 pub const PORTS_MAX: usize = 131_072;

@@ -194,7 +194,7 @@ mod tests {
             Woken {
                 notified: true,
                 timed_out: false,
-                    ..Woken::default()
+                ..Woken::default()
             }
         );
         assert_eq!(
@@ -202,7 +202,7 @@ mod tests {
             Woken {
                 notified: false,
                 timed_out: true,
-                    ..Woken::default()
+                ..Woken::default()
             }
         );
     }
@@ -240,7 +240,7 @@ mod tests {
                     Woken {
                         notified: false,
                         timed_out: true,
-                    ..Woken::default()
+                        ..Woken::default()
                     }
                 );
                 clock.now_ns() - start
@@ -269,7 +269,7 @@ mod tests {
             Woken {
                 notified: false,
                 timed_out: true,
-                    ..Woken::default()
+                ..Woken::default()
             }
         );
         assert!(clock.now_ns() - start >= 3_900_000);

@@ -39,7 +39,8 @@ impl Sockets {
     /// What epoll says: no memory, or too many watches.
     pub fn add(&self, socket: &mut impl Source, id: usize) -> io::Result<()> {
         let both = Interest::READABLE | Interest::WRITABLE;
-        self.registry.register(socket, Token(FIRST_TOKEN + id), both)
+        self.registry
+            .register(socket, Token(FIRST_TOKEN + id), both)
     }
 
     /// Watches it no more. What is in the list of those that are ready may still name it.

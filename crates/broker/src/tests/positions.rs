@@ -601,7 +601,9 @@ fn the_last_position_is_known_though_the_entries_are_gone() {
             topic,
             subscription,
         }) {
-            Ok(Reply::LastPosition { last, mark_delete }) => (last, mark_delete),
+            Ok(Reply::LastPosition {
+                last, mark_delete, ..
+            }) => (last, mark_delete),
             other => panic!("{other:?}"),
         }
     };

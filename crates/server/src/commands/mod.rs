@@ -3,4 +3,5 @@
 pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod log;
+pub(crate) mod serve;
 pub(crate) mod simulate;

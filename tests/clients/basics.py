@@ -31,6 +31,17 @@ def receive(consumer, count, ack=True):
     return got
 
 
+def arrived(consumer):
+    """Acknowledges and yields what comes, until nothing does for half a second."""
+    while True:
+        try:
+            message = consumer.receive(500)
+        except pulsar.Timeout:
+            return
+        consumer.acknowledge(message)
+        yield message
+
+
 def nothing_more(consumer, ms=300):
     try:
         message = consumer.receive(ms)
@@ -97,13 +108,7 @@ def shared(client):
         producer.send(b"%d" % i)
     got = []
     for consumer in consumers:
-        while True:
-            try:
-                message = consumer.receive(500)
-            except pulsar.Timeout:
-                break
-            consumer.acknowledge(message)
-            got.append(int(message.data()))
+        got += [int(message.data()) for message in arrived(consumer)]
     assert sorted(got) == list(range(90))
 
 
@@ -115,12 +120,7 @@ def key_shared(client):
         producer.send(b"%d" % i, partition_key=f"k{i % 10}")
     owners, order = {}, {}
     for index, consumer in enumerate(consumers):
-        while True:
-            try:
-                message = consumer.receive(500)
-            except pulsar.Timeout:
-                break
-            consumer.acknowledge(message)
+        for message in arrived(consumer):
             key = message.partition_key()
             assert owners.setdefault(key, index) == index, "one key, two consumers"
             order.setdefault(key, []).append(int(message.data()))

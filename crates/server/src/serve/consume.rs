@@ -23,7 +23,7 @@ use super::context::Context;
 use super::produce::{check_length, registers};
 use super::refusal::Refusal;
 use super::topic::{Named, Topic};
-use super::waiting::{Then, Waiting, kind_name};
+use super::waiting::{Then, Waiting};
 
 /// Consumers of one connection. Source: wire spec 9.
 const CONSUMERS_MAX: usize = 10_000;
@@ -227,15 +227,7 @@ impl Connection {
     }
 
     fn end_consumer(&mut self, consumer: Consumer, request_id: Option<u64>) {
-        let request = Request::CloseConsumer {
-            consumer: consumer.id,
-        };
-        let then = Then::ConsumerClosed {
-            request_id,
-            topic: consumer.topic.name.to_string(),
-            subscription: consumer.subscription,
-        };
-        self.ask(&consumer.topic.handle, request, Ports::None, then);
+        self.wait_for(Waiting::consumer_closed(consumer, request_id));
     }
 
     pub(crate) fn unsubscribe(&mut self, asked: Unsubscribe, cx: &Context) {
@@ -430,6 +422,16 @@ impl Connection {
             error_message: Some(&refusal.text),
             ..ConsumerStatsResponse::default()
         });
+    }
+}
+
+/// As statistics name it.
+fn kind_name(kind: SubscriptionKind) -> &'static str {
+    match kind {
+        SubscriptionKind::Exclusive => "Exclusive",
+        SubscriptionKind::Failover => "Failover",
+        SubscriptionKind::Shared => "Shared",
+        SubscriptionKind::KeyShared => "Key_Shared",
     }
 }
 

@@ -42,6 +42,8 @@ pub(crate) struct Host {
     /// Connections to be looked at in this turn.
     listed: Vec<usize>,
     woken: Arc<Woken>,
+    /// Those that were woken in this turn, in order; kept for its memory.
+    taken: Vec<usize>,
     orphan_waker: Waker,
     sweep_ns: u64,
     scratch: Box<[u8]>,
@@ -71,6 +73,7 @@ impl Host {
             free: Vec::new(),
             open: 0,
             listed: Vec::new(),
+            taken: Vec::new(),
             sweep_ns: 0,
             scratch: vec![0; READ_BYTES].into_boxed_slice(),
         })
@@ -237,12 +240,14 @@ impl Resident for Host {
     fn give_out(&mut self, now: Now) -> u32 {
         self.cx.now = now;
         let mut done = 0;
-        let mut woken = Vec::new();
+        let mut woken = std::mem::take(&mut self.taken);
+        woken.clear();
         self.woken.take(|index| woken.push(index));
         for &index in &woken {
             self.list(index);
         }
-        if woken.contains(&self.cx.shared.limits.connections_max) {
+        // The last number there is.
+        if woken.last() == Some(&self.cx.shared.limits.connections_max) {
             settle_orphans(&mut self.cx, &self.orphan_waker);
         }
         let listed = std::mem::take(&mut self.listed);
@@ -254,13 +259,14 @@ impl Resident for Host {
             match connection.give_out(&mut self.cx) {
                 Ok(given) => {
                     done += given;
-                    if connection.wants_turn(woken.contains(&index)) {
+                    if connection.wants_turn(woken.binary_search(&index).is_ok()) {
                         self.list(index);
                     }
                 }
                 Err(end) => self.close(index, &end),
             }
         }
+        self.taken = woken;
         self.sweep();
         if self.cx.shared.is_draining() {
             self.drain();

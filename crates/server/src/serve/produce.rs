@@ -276,18 +276,14 @@ impl Connection {
                     ..CloseProducer::default()
                 });
             }
-            let then = Then::ProducerClosed {
-                request_id: match closing {
-                    Closing::Client(request_id) => Some(request_id),
-                    Closing::Server => None,
-                },
-                topic: producer.topic.name.to_string(),
-                name: producer.name,
+            let request_id = match closing {
+                Closing::Client(request_id) => Some(request_id),
+                Closing::Server => None,
             };
-            let request = Request::CloseProducer {
-                producer: producer.id,
-            };
-            self.ask(&producer.topic.handle, request, Ports::None, then);
+            let Producer {
+                topic, id, name, ..
+            } = producer;
+            self.wait_for(Waiting::producer_closed(&topic, id, name, request_id));
         }
     }
 

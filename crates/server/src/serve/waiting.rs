@@ -2,18 +2,20 @@
 
 use std::task::{Poll, Waker};
 
-use pelton_shard::broker::{ConsumerId, Reply, Request, RequestError, SubscriptionKind};
+use pelton_shard::broker::{ConsumerId, ProducerId, Reply, Request, RequestError};
 use pelton_shard::{Answer, Control, NoReply, Ports, PushError, ReplyFrom, ShardHandle, reply};
 use pelton_wire::commands::{AckResponse, Success};
 
 use super::connection::{Connection, End};
 use super::consume::OpeningConsumer;
-use super::consumer::Ends;
+use super::consumer::{Consumer, Ends};
 use super::context::Context;
 use super::lookup::Listing;
 use super::produce::{OpeningProducer, ProducerEnds};
+use super::producer::Producer;
 use super::refusal::Refusal;
 use super::schemas::{Found, Registered};
+use super::topic::Topic;
 
 /// A question, and its purpose.
 #[derive(Debug)]
@@ -88,6 +90,41 @@ pub(crate) enum Then {
 }
 
 impl Waiting {
+    /// Asks a shard.
+    fn asked(shard: &ShardHandle, request: Request, ports: Ports, then: Then) -> Waiting {
+        let from = From::Shard(send(shard, request, ports));
+        Waiting { from, then }
+    }
+
+    /// Detaches a producer; `request_id` if its client asks for that.
+    pub(crate) fn producer_closed(
+        topic: &Topic,
+        producer: ProducerId,
+        name: String,
+        request_id: Option<u64>,
+    ) -> Waiting {
+        let then = Then::ProducerClosed {
+            request_id,
+            topic: topic.name.to_string(),
+            name,
+        };
+        let request = Request::CloseProducer { producer };
+        Waiting::asked(&topic.handle, request, Ports::None, then)
+    }
+
+    /// Detaches a consumer; `request_id` if its client asks for that.
+    pub(crate) fn consumer_closed(consumer: Consumer, request_id: Option<u64>) -> Waiting {
+        let then = Then::ConsumerClosed {
+            request_id,
+            topic: consumer.topic.name.to_string(),
+            subscription: consumer.subscription,
+        };
+        let request = Request::CloseConsumer {
+            consumer: consumer.id,
+        };
+        Waiting::asked(&consumer.topic.handle, request, Ports::None, then)
+    }
+
     pub(crate) fn registered(from: ReplyFrom<Result<Registered, Refusal>>, then: Then) -> Waiting {
         let from = From::Registered(from);
         Waiting { from, then }
@@ -110,15 +147,13 @@ impl Waiting {
 impl Connection {
     /// Asks a shard; the answer wakes this connection.
     pub(crate) fn ask(&mut self, shard: &ShardHandle, request: Request, ports: Ports, then: Then) {
-        let from = From::Shard(send(shard, request, ports));
-        self.wait_for(Waiting { from, then });
+        self.wait_for(Waiting::asked(shard, request, ports, then));
     }
 
     pub(crate) fn wait_for(&mut self, waiting: Waiting) {
-        // Nothing can be there yet that the look at the end of the turn would not find.
-        let _ = waiting.poll(&self.waker).is_ready();
         self.waiting.push(waiting);
-        // An answer that was there before the waker was is found by a look of its own.
+        // The next look finds an answer that is there already, and leaves the waker for others. Not a
+        // look here: an answer can be taken once.
         self.waker.wake_by_ref();
     }
 
@@ -172,8 +207,7 @@ impl Connection {
             },
             (Then::InitialSubscription(shard), answer) => {
                 if let Ok(Reply::Consumer(consumer)) = shard_answer(answer) {
-                    let _nobody_waits =
-                        send(&shard, Request::CloseConsumer { consumer }, Ports::None);
+                    let_go(&shard, consumer);
                 }
             }
             (
@@ -292,39 +326,22 @@ impl Connection {
     /// is seen to by `cx`.
     pub(crate) fn abandon(&mut self, cx: &mut Context) {
         for producer in std::mem::take(&mut self.producers).into_values() {
-            let request = Request::CloseProducer {
-                producer: producer.id,
-            };
-            cx.orphans.push(Waiting {
-                from: From::Shard(send(&producer.topic.handle, request, Ports::None)),
-                then: Then::ProducerClosed {
-                    request_id: None,
-                    topic: producer.topic.name.to_string(),
-                    name: producer.name,
-                },
-            });
+            let Producer {
+                topic, id, name, ..
+            } = producer;
+            cx.orphans
+                .push(Waiting::producer_closed(&topic, id, name, None));
         }
         for consumer in std::mem::take(&mut self.consumers).into_values() {
-            cx.orphans.push(closing(
-                &consumer.topic.handle,
-                consumer.id,
-                Then::ConsumerClosed {
-                    request_id: None,
-                    topic: consumer.topic.name.to_string(),
-                    subscription: consumer.subscription,
-                },
-            ));
+            cx.orphans.push(Waiting::consumer_closed(consumer, None));
         }
         cx.orphans.append(&mut self.waiting);
     }
 }
 
-fn closing(shard: &ShardHandle, consumer: ConsumerId, then: Then) -> Waiting {
-    let request = Request::CloseConsumer { consumer };
-    Waiting {
-        from: From::Shard(send(shard, request, Ports::None)),
-        then,
-    }
+/// Detaches a consumer that nobody uses, nor counts.
+fn let_go(shard: &ShardHandle, consumer: ConsumerId) {
+    let _nobody_waits = send(shard, Request::CloseConsumer { consumer }, Ports::None);
 }
 
 /// Looks at what connections that are gone had asked for: what was attached for them is detached.
@@ -339,20 +356,12 @@ pub(crate) fn settle_orphans(cx: &mut Context, waker: &Waker) {
         };
         let reply = shard_answer(answer).ok();
         match (orphan.then, reply) {
-            (Then::ProducerOpen(boxed), Some(Reply::Producer(producer))) => {
-                let opening = boxed.0;
-                let Some(topic) = opening.topic else { continue };
-                let request = Request::CloseProducer {
-                    producer: producer.id,
-                };
-                cx.orphans.push(Waiting {
-                    from: From::Shard(send(&topic.handle, request, Ports::None)),
-                    then: Then::ProducerClosed {
-                        request_id: None,
-                        topic: opening.named.name,
-                        name: opening.name,
-                    },
-                });
+            (Then::ProducerOpen(boxed), Some(Reply::Producer(opened))) => {
+                let OpeningProducer { topic, name, .. } = boxed.0;
+                let Some(topic) = topic else { continue };
+                cx.orphans
+                    .push(Waiting::producer_closed(&topic, opened.id, name, None));
+                waker.wake_by_ref(); // nobody has looked at it, so nobody would be woken
             }
             (
                 Then::ProducerOpen(_) | Then::ProducerTopic(_) | Then::ProducerSchema(_),
@@ -361,12 +370,11 @@ pub(crate) fn settle_orphans(cx: &mut Context, waker: &Waker) {
             (Then::ProducerClosed { topic, name, .. }, _) => cx.free_producer_name(&topic, &name),
             (Then::ConsumerOpen(boxed), Some(Reply::Consumer(consumer))) => {
                 if let Some(topic) = boxed.0.topic {
-                    let request = Request::CloseConsumer { consumer };
-                    let _nobody_waits = send(&topic.handle, request, Ports::None);
+                    let_go(&topic.handle, consumer);
                 }
             }
             (Then::InitialSubscription(shard), Some(Reply::Consumer(consumer))) => {
-                let _nobody_waits = send(&shard, Request::CloseConsumer { consumer }, Ports::None);
+                let_go(&shard, consumer);
             }
             (
                 Then::ConsumerClosed {
@@ -403,12 +411,25 @@ fn shard_answer(answer: Result<Answered, NoReply>) -> Result<Reply, Refusal> {
     }
 }
 
-/// As statistics name it.
-pub(crate) fn kind_name(kind: SubscriptionKind) -> &'static str {
-    match kind {
-        SubscriptionKind::Exclusive => "Exclusive",
-        SubscriptionKind::Failover => "Failover",
-        SubscriptionKind::Shared => "Shared",
-        SubscriptionKind::KeyShared => "Key_Shared",
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_is_there_before_somebody_waits_for_it_is_not_lost() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let peer = listener.local_addr().expect("bound");
+        let stream = pelton_shard::net::TcpStream::connect(peer).expect("a peer");
+        let mut connection = Connection::new(stream, peer, Waker::noop().clone(), 0);
+        let (to, from) = reply();
+        to.send(None);
+        connection.wait_for(Waiting::found(from, Then::Schema { request_id: 1 }));
+        let answer = connection.waiting[0].poll(Waker::noop());
+        assert!(
+            matches!(answer, Poll::Ready(Ok(Answered::Found(None)))),
+            "{answer:?}"
+        );
     }
 }

@@ -600,7 +600,7 @@ fn log_options(chance: &mut Chance, shard: usize) -> LogOptions {
     LogOptions {
         segment_bytes: 64 << 10,
         tail_bytes: 8 << 10 << chance.below(4),
-        read_buffers: 2 + chance.below(5) as u32,
+        read_buffers: 1 + chance.below(6) as u32,
         read_buffer_bytes: 16 << 10 << chance.below(2),
         gather_bytes_max: 32 << 10 << chance.below(4),
         slice_bytes: 4_096 << chance.below(5),

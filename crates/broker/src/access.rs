@@ -171,7 +171,7 @@ impl Broker {
                 serial,
             },
             topic_epoch: state.access.epoch,
-            last_sequence: last.filter(|_| counts).map(|(sequence, _)| sequence),
+            last_sequence: last.filter(|_| counts),
         }
     }
 

@@ -83,12 +83,12 @@ impl Broker {
             return self.refuse(id, entry.sequence, Refusal::Poisoned);
         }
         if let Some(numbered) = numbered
-            && let Some((highest, ticket)) = self.log.last_sequence(topic.slot, new.producer)
+            && let Some(highest) = self.log.last_sequence(topic.slot, new.producer)
             && numbered.first <= highest
         {
             let durability = topic.durability;
             let (receipts, effects) = (&mut self.receipts, &mut self.effects);
-            receipts.owe_duplicate(durability, id, entry.sequence, ticket, effects);
+            receipts.owe_duplicate(durability, id, entry.sequence, effects);
             return Handled::Taken;
         }
         match self.may_take(index) {

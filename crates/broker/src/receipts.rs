@@ -88,13 +88,12 @@ impl ReceiptBook {
     }
 
     /// Owes a receipt for an entry that is not stored again: it says so once what is stored is as
-    /// durable as its topic promises, that is with `ticket`.
+    /// durable as its topic promises. That is owed a receipt in front of it, or has it.
     pub(crate) fn owe_duplicate(
         &mut self,
         durability: Durability,
         producer: ProducerId,
         sequence: u64,
-        ticket: Ticket,
         effects: &mut VecDeque<Effect>,
     ) {
         let queue = match durability {
@@ -105,7 +104,7 @@ impl ReceiptBook {
             Durability::Synced => &mut self.synced,
         };
         queue.push_back(Owed {
-            ticket,
+            ticket: Ticket::default(),
             turn: self.turn,
             next_ordinal: 0,
             receipts: Receipts {

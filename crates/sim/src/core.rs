@@ -400,7 +400,7 @@ fn look(
             cursors: cursors.collect(),
             sequences: names()
                 .filter_map(|name| {
-                    let (sequence, _) = log.last_sequence(slot, producer_number(&name))?;
+                    let sequence = log.last_sequence(slot, producer_number(&name))?;
                     Some((name, sequence))
                 })
                 .collect(),

@@ -72,7 +72,8 @@ pub struct NewEntry<'a> {
 impl NewEntry<'_> {
     /// Bytes of properties and body.
     #[inline]
-    pub(crate) fn payload_bytes(&self) -> usize {
+    #[must_use]
+    pub fn payload_bytes(&self) -> usize {
         self.properties.len() + self.body.len()
     }
 
@@ -194,7 +195,7 @@ pub(crate) const ENTRY_HEADER_BYTES: usize = 64;
 const TIMES_BYTES: usize = 16;
 /// Bit of the word at 60: the times stand behind the header.
 const HAS_TIMES: u32 = 1 << 31;
-/// Another one: the sequence is its producer's highest.
+/// Another one: the sequence counts among those of its producer.
 const IS_NUMBERED: u32 = 1 << 30;
 /// Longest properties and body together, so that lengths stay clear of those bits.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = IS_NUMBERED as usize - 1;

@@ -449,7 +449,7 @@ impl Log {
         };
         if entry.is_numbered {
             let sequences = &mut self.open_live(slot).sequences;
-            sequences.appended(entry.producer, entry.sequence, appended.ticket);
+            sequences.appended(entry.producer, entry.sequence);
         }
         Ok(appended)
     }

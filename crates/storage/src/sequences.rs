@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::checkpoint::Part;
-use crate::entry::{Ticket, TopicKey, TopicSlot};
+use crate::entry::{TopicKey, TopicSlot};
 use crate::format::{SECTION_HEADER_BYTES, push_section, section};
 use crate::log::Log;
 use crate::topic::Live;
@@ -22,8 +22,6 @@ pub(crate) struct Sequences {
 #[derive(Clone, Copy, Debug, Default)]
 struct Highest {
     appended: u64,
-    /// Commit of the entry that has it.
-    ticket: Ticket,
     /// What a checkpoint may say: an entry that has it is in a block.
     stored: Option<u64>,
 }
@@ -33,17 +31,14 @@ impl Sequences {
         self.highest.is_empty()
     }
 
-    pub(crate) fn appended(&mut self, producer: u64, sequence: u64, ticket: Ticket) {
+    pub(crate) fn appended(&mut self, producer: u64, sequence: u64) {
         let highest = self.highest.entry(producer).or_default();
-        if sequence >= highest.appended {
-            highest.appended = sequence;
-            highest.ticket = ticket;
-        }
+        highest.appended = highest.appended.max(sequence);
     }
 
     /// Recovery came across it.
     pub(crate) fn found(&mut self, producer: u64, sequence: u64) {
-        self.appended(producer, sequence, Ticket(0));
+        self.appended(producer, sequence);
         self.stored(producer, sequence);
     }
 
@@ -107,12 +102,11 @@ impl Live {
 }
 
 impl Log {
-    /// The highest sequence of the numbered entries of a producer, and the commit of its entry: 0 if
-    /// that was before this life of the log. `None` if there never was one, or the topic was deleted
-    /// since.
+    /// The highest sequence of the numbered entries of a producer. `None` if there never was one, or
+    /// the topic was deleted since.
     #[must_use]
-    pub fn last_sequence(&self, slot: TopicSlot, producer: u64) -> Option<(u64, Ticket)> {
+    pub fn last_sequence(&self, slot: TopicSlot, producer: u64) -> Option<u64> {
         let highest = self.live(slot)?.sequences.highest.get(&producer)?;
-        Some((highest.appended, highest.ticket))
+        Some(highest.appended)
     }
 }

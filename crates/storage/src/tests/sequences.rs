@@ -82,7 +82,7 @@ impl Producers {
     }
 
     fn highest(&self, producer: u64) -> Option<u64> {
-        Some(self.world.log.last_sequence(self.slot, producer)?.0)
+        self.world.log.last_sequence(self.slot, producer)
     }
 }
 

@@ -48,11 +48,6 @@ impl Access {
     pub(crate) fn has_fenced(&self) -> bool {
         self.fenced > 0
     }
-
-    /// Nobody waits any more: the requests to be refused.
-    pub(crate) fn turn_away(&mut self) -> Vec<RequestId> {
-        self.waiting.drain(..).map(|(id, _)| id).collect()
-    }
 }
 
 impl Broker {
@@ -193,10 +188,15 @@ impl Broker {
         state.access.attached -= fenced;
         state.access.fenced += fenced;
         state.look_at_gate();
+        self.turn_away(topic, |topic| RequestError::ProducerFenced { topic });
+    }
+
+    /// Refuses all who wait for the topic.
+    pub(crate) fn turn_away(&mut self, topic: TopicId, why: impl Fn(String) -> RequestError) {
+        let state = self.topic_mut(topic.0);
         let name = state.name.to_string();
-        for id in state.access.turn_away() {
-            let topic = name.clone();
-            let reply = Err(RequestError::ProducerFenced { topic });
+        for (id, _) in std::mem::take(&mut state.access.waiting) {
+            let reply = Err(why(name.clone()));
             self.effects.push_back(Effect::Reply { id, reply });
         }
     }

@@ -25,6 +25,28 @@ pub(crate) enum Sleeper {
     Quota(u32),
 }
 
+/// When somebody is woken, Unix milliseconds; kept by him, and nothing at first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Armed(u64);
+
+impl Default for Armed {
+    fn default() -> Self {
+        Self(u64::MAX)
+    }
+}
+
+impl Armed {
+    /// `u64::MAX`: never.
+    pub(crate) fn at_ms(self) -> u64 {
+        self.0
+    }
+
+    /// He was woken.
+    pub(crate) fn rung(&mut self) {
+        *self = Self::default();
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct WallAlarms {
     /// Unix milliseconds.
@@ -37,18 +59,22 @@ impl WallAlarms {
         self.queue.is_empty()
     }
 
-    /// Wakes `who` at `at_ms` instead of at `armed_ms`; `u64::MAX` is never.
-    pub(crate) fn set(&mut self, who: Sleeper, armed_ms: &mut u64, at_ms: u64) {
-        if *armed_ms == at_ms {
+    /// Wakes `who` at `at_ms` instead of when he is `armed` for; `u64::MAX` is never.
+    pub(crate) fn set(&mut self, who: Sleeper, armed: &mut Armed, at_ms: u64) {
+        if armed.0 == at_ms {
             return;
         }
-        if *armed_ms != u64::MAX {
-            self.queue.remove(&(*armed_ms, who));
+        if armed.0 != u64::MAX {
+            self.queue.remove(&(armed.0, who));
         }
         if at_ms != u64::MAX {
             self.queue.insert((at_ms, who));
         }
-        *armed_ms = at_ms;
+        armed.0 = at_ms;
+    }
+
+    pub(crate) fn disarm(&mut self, who: Sleeper, armed: &mut Armed) {
+        self.set(who, armed, u64::MAX);
     }
 
     /// Whose instant has come; it is armed no more.

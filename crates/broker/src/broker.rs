@@ -54,6 +54,8 @@ pub struct Broker {
     /// Subscriptions with acks to record, and topics to trim, at the end of the turn.
     pub(crate) acked: Vec<SubIndex>,
     pub(crate) to_trim: Vec<u32>,
+    /// Topics in memory alone that may keep what is acked.
+    pub(crate) kept_in_memory: BTreeSet<u32>,
     /// Topics whose backlog is too large for their policy, to be made smaller.
     pub(crate) to_evict: Vec<u32>,
     /// Subscriptions that found no free read buffer.
@@ -109,6 +111,7 @@ impl Broker {
             woken: Vec::new(),
             acked: Vec::new(),
             to_trim: Vec::new(),
+            kept_in_memory: BTreeSet::new(),
             to_evict: Vec::new(),
             starved: Vec::new(),
             freed: Freed::default(),
@@ -432,16 +435,16 @@ impl Broker {
         while let Some(who) = self.wall_alarms.pop_due(self.now.wall_ms) {
             match who {
                 Sleeper::Sub(index) => {
-                    self.sub_mut(index).armed_later_ms = u64::MAX;
+                    self.sub_mut(index).armed_later.rung();
                     self.end_later(index);
                 }
                 Sleeper::Topic(topic) => self.sweep(topic),
                 Sleeper::Kept(topic) => {
-                    self.topic_mut(topic).kept.rung();
+                    self.topic_mut(topic).kept.armed.rung();
                     self.mark_trim(topic);
                 }
                 Sleeper::Quota(topic) => {
-                    self.topic_mut(topic).quota.rung();
+                    self.topic_mut(topic).quota.armed.rung();
                     self.mark_evict(topic);
                 }
             }

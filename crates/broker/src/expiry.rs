@@ -57,7 +57,7 @@ impl Topic {
         }
         let over_at_ms = self.policy.expires_at_ms(hints);
         let over_at_ms = over_at_ms.min(self.policy.late_at_ms(hints));
-        if over_at_ms < times.armed_ms {
+        if over_at_ms < times.armed.at_ms() {
             times.arm_sweep(index, over_at_ms, alarms);
         }
     }
@@ -67,7 +67,7 @@ impl TopicTimes {
     /// Has the topic of that index swept at `at_ms`, or as soon as it may be.
     fn arm_sweep(&mut self, index: u32, at_ms: u64, alarms: &mut WallAlarms) {
         let at_ms = at_ms.max(self.rests_until_ms);
-        alarms.set(Sleeper::Topic(index), &mut self.armed_ms, at_ms);
+        alarms.set(Sleeper::Topic(index), &mut self.armed, at_ms);
     }
 }
 
@@ -110,7 +110,7 @@ impl Broker {
         let now_ms = self.now.wall_ms;
         let state = self.topics[topic as usize].as_mut().expect("it was armed");
         let times = state.times.as_mut().expect("it was armed");
-        times.armed_ms = u64::MAX;
+        times.armed.rung();
         times.rests_until_ms = now_ms + SWEEP_MS;
         let subs = state.subs.clone();
         // What is done away with while a seek is on its way is not to be found behind its record.

@@ -5,7 +5,7 @@
 
 use pelton_storage::Durability;
 
-use crate::alarms::{Sleeper, WallAlarms};
+use crate::alarms::{Armed, Sleeper};
 use crate::broker::SubIndex;
 use crate::topic::Topic;
 use crate::{BacklogPolicy, Broker, Refusal};
@@ -25,8 +25,8 @@ pub(crate) struct Quota {
     young_until_ms: u64,
     /// It was too large, or nobody has looked yet.
     looks: bool,
-    /// When its first entry is too old, Unix milliseconds; `u64::MAX`: nobody waits for that.
-    armed_ms: u64,
+    /// When its first entry is too old.
+    pub(crate) armed: Armed,
     /// It is in the list of topics to evict from.
     evicts: bool,
 }
@@ -37,24 +37,9 @@ impl Default for Quota {
             bytes: 0,
             young_until_ms: 0,
             looks: true,
-            armed_ms: u64::MAX,
+            armed: Armed::default(),
             evicts: false,
         }
-    }
-}
-
-impl Quota {
-    pub(crate) fn appended(&mut self, bytes: usize) {
-        self.bytes = self.bytes.saturating_add(bytes as u64);
-    }
-
-    /// The alarm has rung.
-    pub(crate) fn rung(&mut self) {
-        self.armed_ms = u64::MAX;
-    }
-
-    pub(crate) fn disarm(&mut self, topic: u32, alarms: &mut WallAlarms) {
-        alarms.set(Sleeper::Quota(topic), &mut self.armed_ms, u64::MAX);
     }
 }
 
@@ -140,7 +125,7 @@ impl Broker {
     pub(crate) fn note_backlog(&mut self, index: u32, bytes: usize) {
         let now_ms = self.now.wall_ms;
         let topic = self.topic_mut(index);
-        topic.quota.appended(bytes);
+        topic.quota.bytes = topic.quota.bytes.saturating_add(bytes as u64);
         let limits = &topic.policy.backlog_quota;
         let (bytes_max, age_max_ms) = (limits.bytes_max(), limits.age_max_ms());
         let old_at_ms = now_ms.saturating_add(age_max_ms);
@@ -150,7 +135,7 @@ impl Broker {
         }
         if topic.quota.bytes > bytes_max {
             self.mark_evict(index);
-        } else if old_at_ms < topic.quota.armed_ms {
+        } else if old_at_ms < topic.quota.armed.at_ms() {
             self.arm_eviction(index, old_at_ms);
         }
     }
@@ -165,7 +150,7 @@ impl Broker {
     fn arm_eviction(&mut self, index: u32, at_ms: u64) {
         let topic = self.topics[index as usize].as_mut().expect("in use");
         let who = Sleeper::Quota(index);
-        self.wall_alarms.set(who, &mut topic.quota.armed_ms, at_ms);
+        self.wall_alarms.set(who, &mut topic.quota.armed, at_ms);
     }
 
     /// Makes backlogs small that have become too large. What is not stored yet waits for a later turn.

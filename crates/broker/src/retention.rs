@@ -4,35 +4,15 @@
 use pelton_storage::Durability;
 
 use crate::Broker;
-use crate::alarms::{Sleeper, WallAlarms};
+use crate::alarms::{Armed, Sleeper};
 
 /// What is kept of a topic though it is acked.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// When the first entry is too old, Unix milliseconds; `u64::MAX`: nobody waits for that.
-    armed_ms: u64,
+    /// When the first entry is too old.
+    pub(crate) armed: Armed,
     /// It is in memory alone, and that is wanted for new entries.
     gives_way: bool,
-}
-
-impl Default for Kept {
-    fn default() -> Self {
-        Self {
-            armed_ms: u64::MAX,
-            gives_way: false,
-        }
-    }
-}
-
-impl Kept {
-    /// The alarm has rung.
-    pub(crate) fn rung(&mut self) {
-        self.armed_ms = u64::MAX;
-    }
-
-    pub(crate) fn disarm(&mut self, topic: u32, alarms: &mut WallAlarms) {
-        alarms.set(Sleeper::Kept(topic), &mut self.armed_ms, u64::MAX);
-    }
 }
 
 impl Broker {
@@ -96,16 +76,19 @@ impl Broker {
             kept += 1;
         }
         let who = Sleeper::Kept(index);
-        self.wall_alarms.set(who, &mut topic.kept.armed_ms, due_ms);
+        self.wall_alarms.set(who, &mut topic.kept.armed, due_ms);
+        if kept < acked_to && topic.durability == Durability::Memory {
+            self.kept_in_memory.insert(index);
+        }
         kept
     }
 
     /// Memory is wanted for a new entry: no topic in memory keeps what is acked.
     #[cold]
     pub(crate) fn give_way(&mut self) {
-        for index in self.names.values().copied().collect::<Vec<_>>() {
+        for index in std::mem::take(&mut self.kept_in_memory) {
             let topic = self.topic_mut(index);
-            if topic.durability == Durability::Memory && topic.policy.retention.keeps() {
+            if topic.policy.retention.keeps() {
                 topic.kept.gives_way = true;
                 self.mark_trim(index);
             }

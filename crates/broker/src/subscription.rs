@@ -6,7 +6,7 @@ use pelton_flow::{Account, Average};
 use pelton_storage::{CursorState, Durability, Log, Position, SubKey, Ticket, TopicSlot};
 
 use crate::ack_set::AckSet;
-use crate::alarms::Sleeper;
+use crate::alarms::{Armed, Sleeper};
 use crate::broker::SubIndex;
 use crate::expiry::Gone;
 use crate::meta::Undo;
@@ -55,8 +55,8 @@ pub(crate) struct Subscription {
     pub(crate) armed_ns: u64,
     /// Entries in [`State::Later`], by the Unix millisecond at which they are due.
     pub(crate) later: Timers,
-    /// When the broker will look at `later`; `u64::MAX` if not at all.
-    pub(crate) armed_later_ms: u64,
+    /// When the broker will look at `later`.
+    pub(crate) armed_later: Armed,
     /// What is before this was swept by the policy's deadline.
     pub(crate) swept: u64,
     pub(crate) gone: Gone,
@@ -218,7 +218,7 @@ impl Subscription {
             delayed_ns: 0,
             armed_ns: u64::MAX,
             later: Timers::default(),
-            armed_later_ms: u64::MAX,
+            armed_later: Armed::default(),
             swept: floor,
             gone: Gone::default(),
             consumers: Vec::new(),
@@ -593,14 +593,13 @@ impl Broker {
     }
 
     pub(crate) fn remove_sub(&mut self, index: SubIndex) {
-        let Some(sub) = self.subs[index.0 as usize].take() else {
+        let Some(mut sub) = self.subs[index.0 as usize].take() else {
             return;
         };
         self.disarm(index, sub.armed_ns);
         self.dead_letters.forget(index);
-        let mut armed_later_ms = sub.armed_later_ms;
         let who = Sleeper::Sub(index);
-        self.wall_alarms.set(who, &mut armed_later_ms, u64::MAX);
+        self.wall_alarms.disarm(who, &mut sub.armed_later);
         for slot in sub.consumers {
             self.consumers[slot as usize] = None;
         }

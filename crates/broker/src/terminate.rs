@@ -53,8 +53,6 @@ impl Broker {
         };
         state.end = End::Terminated;
         state.look_at_gate();
-        let waiting = state.access.turn_away();
-        let topic_name = state.name.to_string();
         for index in state.subs.clone() {
             self.look_for_end(index);
         }
@@ -65,11 +63,7 @@ impl Broker {
                 self.effects.push_back(Effect::Terminated { producer });
             }
         }
-        for id in waiting {
-            let topic = topic_name.clone();
-            let reply = Err(RequestError::Terminated { topic });
-            self.effects.push_back(Effect::Reply { id, reply });
-        }
+        self.turn_away(topic, |topic| RequestError::Terminated { topic });
     }
 
     /// The metadata could not be written: it goes on, unless it was asked for again or has ended since.

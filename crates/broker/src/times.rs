@@ -5,7 +5,7 @@
 
 use pelton_storage::{Hints, Log, TopicSlot};
 
-use crate::alarms::Sleeper;
+use crate::alarms::{Armed, Sleeper};
 use crate::broker::SubIndex;
 use crate::dispatch::Candidate;
 use crate::subscription::Subscription;
@@ -15,24 +15,14 @@ use crate::window::State;
 use crate::{Broker, Now, Policy, SubscriptionKind};
 
 /// What a topic keeps because of times.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TopicTimes {
     /// Entries with a deadline of their own, by it, Unix milliseconds.
     pub(crate) deadlines: Timers,
-    /// When the next sweep is; `u64::MAX` if none is needed.
-    pub(crate) armed_ms: u64,
+    /// When the next sweep is.
+    pub(crate) armed: Armed,
     /// No sweep before this.
     pub(crate) rests_until_ms: u64,
-}
-
-impl Default for TopicTimes {
-    fn default() -> Self {
-        Self {
-            deadlines: Timers::default(),
-            armed_ms: u64::MAX,
-            rests_until_ms: 0,
-        }
-    }
 }
 
 /// What one subscription goes by in one turn.
@@ -219,7 +209,7 @@ impl Broker {
         let sub = self.subs[index.0 as usize].as_mut().expect("in use");
         let at_ms = sub.later.next_due().unwrap_or(u64::MAX);
         self.wall_alarms
-            .set(Sleeper::Sub(index), &mut sub.armed_later_ms, at_ms);
+            .set(Sleeper::Sub(index), &mut sub.armed_later, at_ms);
     }
 }
 

@@ -282,20 +282,16 @@ impl Broker {
     pub(crate) fn note_append(&mut self, index: u32, ordinal: u64, entry: &NewEntry<'_>) {
         let topic = self.topics[index as usize].as_mut().expect("appended to");
         topic.messages += u64::from(entry.messages);
-        topic
-            .quota
-            .appended(entry.body.len() + entry.properties.len());
         if !topic.woken && !topic.durability.is_stored() {
             topic.woken = true;
             self.woken.push(index);
         }
         if topic.times.is_some() {
-            topic.note_times(
-                index,
-                ordinal,
-                &entry.hints(),
-                (&self.log, &mut self.wall_alarms),
-            );
+            let with = (&self.log, &mut self.wall_alarms);
+            topic.note_times(index, ordinal, &entry.hints(), with);
+        }
+        if topic.policy.backlog_quota.is_limited() {
+            self.note_backlog(index, entry.payload_bytes());
         }
     }
 
@@ -489,10 +485,12 @@ impl Broker {
         self.names.remove(&topic.name);
         if let Some(mut times) = topic.times {
             let who = Sleeper::Topic(index);
-            self.wall_alarms.set(who, &mut times.armed_ms, u64::MAX);
+            self.wall_alarms.disarm(who, &mut times.armed);
         }
-        topic.kept.disarm(index, &mut self.wall_alarms);
-        topic.quota.disarm(index, &mut self.wall_alarms);
+        let alarms = &mut self.wall_alarms;
+        alarms.disarm(Sleeper::Kept(index), &mut topic.kept.armed);
+        alarms.disarm(Sleeper::Quota(index), &mut topic.quota.armed);
+        self.kept_in_memory.remove(&index);
         for sub in &topic.subs {
             self.log.drop_sub(topic.slot, self.sub(*sub).key);
             self.remove_sub(*sub);

@@ -4,7 +4,7 @@ use pelton_storage::{Durability, Position};
 
 use super::world::World;
 use crate::{
-    BacklogPolicy, BacklogQuota, ConsumerId, Event, Handled, InitialPosition, OpenProducer,
+    BacklogPolicy, BacklogQuota, ConsumerId, Event, Handled, InitialPosition, Letter, OpenProducer,
     Outcome, Policy, Publish, Refusal, Reply, Request, RequestError, Retention, SeekTo,
     SubscriptionKind, TopicStats,
 };
@@ -360,4 +360,31 @@ fn what_is_too_old_is_evicted_without_a_publish() {
     assert_eq!((stats.backlog_messages, stats.evicted_messages), (5, 15));
     world.pass_until_ms(3 * MINUTE_MS / 2);
     assert_eq!((world.stored(), world.broker.next_deadline()), (0, None));
+}
+
+#[test]
+fn a_dead_letter_counts_towards_the_quota_of_its_topic() {
+    let mut world = World::new();
+    world.attach(0);
+    world.policy(limits(10, 60, BacklogPolicy::ConsumerBacklogEviction));
+    let deliver = |world: &mut World| {
+        let letter = Letter {
+            topic: "t".to_owned(),
+            durability: Durability::Synced,
+            initial_subscription: "s".to_owned(),
+            messages: 1,
+            key_hash: 0,
+            properties: Vec::new(),
+            body: vec![1; 10],
+        };
+        let stored = world.ask(Request::DeadLetter(Box::new(letter)));
+        assert!(matches!(stored, Ok(Reply::Done)), "{stored:?}");
+        world.settle();
+        let stats = world.stats();
+        (stats.backlog_messages, stats.evicted_messages)
+    };
+    assert_eq!(deliver(&mut world), (1, 0));
+    assert_eq!(deliver(&mut world), (1, 1));
+    world.pass_until_ms(MINUTE_MS + 1);
+    assert_eq!(world.stats().evicted_messages, 2);
 }

@@ -30,8 +30,6 @@ pub struct Message<'a> {
     pub payload: &'a [u8],
     /// When it was meant to be sent, on [`crate::Clock`]; 0 means "now". Not part of what is stored.
     pub(crate) intended_ns: u64,
-    /// Any of what follows was said.
-    pub(crate) has_extras: bool,
     pub(crate) deliver: When,
     pub(crate) deadline: When,
     pub(crate) sequence: Option<u64>,
@@ -100,7 +98,6 @@ impl<'a> Message<'a> {
     /// [`Policy::delayed_delivery_max_delay_in_millis`](crate::Policy).
     #[must_use]
     pub fn deliver_at_ms(mut self, unix_ms: u64) -> Message<'a> {
-        self.has_extras = true;
         self.deliver = When::At(unix_ms);
         self
     }
@@ -108,7 +105,6 @@ impl<'a> Message<'a> {
     /// As [`Message::deliver_at_ms`], so long after it is sent; whole milliseconds.
     #[must_use]
     pub fn deliver_after(mut self, delay: Duration) -> Message<'a> {
-        self.has_extras = true;
         self.deliver = When::after(delay);
         self
     }
@@ -120,7 +116,6 @@ impl<'a> Message<'a> {
     /// The topic's policy may give every message one; the earlier counts.
     #[must_use]
     pub fn deadline_ms(mut self, unix_ms: u64) -> Message<'a> {
-        self.has_extras = true;
         self.deadline = When::At(unix_ms);
         self
     }
@@ -128,7 +123,6 @@ impl<'a> Message<'a> {
     /// As [`Message::deadline_ms`], so long after it is sent; whole milliseconds.
     #[must_use]
     pub fn deadline_after(mut self, span: Duration) -> Message<'a> {
-        self.has_extras = true;
         self.deadline = When::after(span);
         self
     }
@@ -141,9 +135,14 @@ impl<'a> Message<'a> {
     /// highest kept.
     #[must_use]
     pub fn sequence(mut self, sequence: u64) -> Message<'a> {
-        self.has_extras = true;
         self.sequence = Some(sequence);
         self
+    }
+
+    /// Whether it says more than most: a time or a sequence.
+    #[inline]
+    pub(crate) fn has_extras(&self) -> bool {
+        self.deliver != When::Unsaid || self.deadline != When::Unsaid || self.sequence.is_some()
     }
 
     /// Bytes this message takes in an entry body.

@@ -449,7 +449,7 @@ struct Framed {
 
 impl Framed {
     fn add(&mut self, message: &Message<'_>, clock: &Clock) {
-        if !message.has_extras {
+        if !message.has_extras() {
             self.extras.deadline_ms = 0;
             return;
         }

@@ -1,8 +1,9 @@
 //! The command line.
 
+pub(crate) mod serve;
 pub(crate) mod simulate;
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::path::PathBuf;
 
 use clap::{
     Parser, Subcommand, ValueEnum,
@@ -11,6 +12,7 @@ use clap::{
 use pelton::SHARDS_MAX;
 use pelton_load::{DiskDriver, Scenario};
 
+pub(crate) use serve::Serve;
 pub(crate) use simulate::Simulate;
 
 /// A message dispatch engine: topics on disk, consumers sent exactly what they asked for.
@@ -141,7 +143,8 @@ pub(crate) enum Target {
 }
 
 /// When a message counts as stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Durability {
     /// At once; it is never written
     Memory,
@@ -152,7 +155,8 @@ pub(crate) enum Durability {
 }
 
 /// How the disk is driven.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum Disk {
     /// io_uring where it can be had, else a pool of threads
     Auto,
@@ -172,6 +176,16 @@ impl From<Disk> for DiskDriver {
     }
 }
 
+impl From<Disk> for pelton::Disk {
+    fn from(disk: Disk) -> pelton::Disk {
+        match disk {
+            Disk::Auto => pelton::Disk::Auto,
+            Disk::Uring => pelton::Disk::Uring,
+            Disk::Pread => pelton::Disk::Pread,
+        }
+    }
+}
+
 impl From<Durability> for pelton::Durability {
     fn from(durability: Durability) -> pelton::Durability {
         match durability {
@@ -180,31 +194,6 @@ impl From<Durability> for pelton::Durability {
             Durability::Synced => pelton::Durability::Synced,
         }
     }
-}
-
-/// Each shard listens on a port of its own, and clients find the one of their topic: they are given
-/// the address of --listen alone. There is no authentication: who can connect may do everything.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Serve {
-    /// Directory of the data, made if missing
-    #[arg(long, value_name = "DIR", default_value = "pelton.data")]
-    pub(crate) data: PathBuf,
-
-    /// Address of the first shard's port
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:6650")]
-    pub(crate) listen: SocketAddr,
-
-    /// Shard N listens on this port plus N; 0 takes any free port
-    #[arg(long, value_name = "PORT", default_value_t = 6_700)]
-    pub(crate) shard_port_base: u16,
-
-    /// Shards, one thread each
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = shards, allow_negative_numbers = true)]
-    pub(crate) shards: usize,
-
-    /// When a message of a new topic counts as stored
-    #[arg(long, value_enum, default_value_t = Durability::Synced)]
-    pub(crate) durability: Durability,
 }
 
 #[derive(Debug, clap::Args)]

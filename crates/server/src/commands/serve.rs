@@ -8,13 +8,15 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
+use pelton_shard::broker::storage::Options as LogOptions;
 use pelton_shard::{EngineOptions, Runtime, spawn_named};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::{flag, low_level::pipe};
 
 use crate::args::Serve;
+use crate::config;
 use crate::outcome::{Failure, print};
-use crate::serve::Server;
+use crate::serve::{Limits, Server, Serving};
 
 /// Lines that may wait to be printed; more are dropped, for a shard does not wait.
 const LINES_MAX: usize = 1_000;
@@ -22,7 +24,11 @@ const LINES_MAX: usize = 1_000;
 /// How long connections have to take what they are owed, and how long the engine has to end.
 const DRAIN: Duration = Duration::from_secs(5);
 
-pub(crate) fn run(serve: &Serve) -> Result<(), Failure> {
+pub(crate) fn run(flags: &Serve) -> Result<(), Failure> {
+    let serve = &config::in_force(flags)?;
+    if serve.print_config {
+        return print(&config::printed(serve)?);
+    }
     let mut signals = signals().map_err(|error| {
         let text =
             format!("watching for SIGTERM failed: {error}; run it where signals are handled");
@@ -31,11 +37,14 @@ pub(crate) fn run(serve: &Serve) -> Result<(), Failure> {
     let runtime = pelton_shard::open(EngineOptions {
         dir: Some(serve.data.clone()),
         shards: serve.shards,
+        disk: serve.disk.into(),
+        pin: serve.pin,
+        log: log_options(serve),
         ..EngineOptions::default()
     })
     .map_err(Failure::error)?;
     let (log, lines) = bounded(LINES_MAX);
-    let started = Server::start(&runtime, &addresses(serve), serve.durability.into(), log);
+    let started = Server::start(&runtime, &serving(serve), log);
     let server = started.map_err(Failure::Error)?;
     spawn_named("pelton-log", move || tell(&lines)).map_err(Failure::error)?;
     if !serve.listen.ip().is_loopback() {
@@ -47,6 +56,32 @@ pub(crate) fn run(serve: &Serve) -> Result<(), Failure> {
     print(&format!("ready: {}\n", server.urls().join(" ")))?;
     wait_for_signal(&mut signals).map_err(Failure::error)?;
     end(&server, &runtime)
+}
+
+/// What a stored message needs beside its own bytes: its metadata, and the framing of the log.
+const FRAMING_BYTES: u32 = 16 << 10;
+
+fn log_options(serve: &Serve) -> LogOptions {
+    LogOptions {
+        memory_backlog_bytes: serve.memory_backlog_bytes,
+        entry_bytes_max: serve.max_message_bytes + FRAMING_BYTES,
+        ..LogOptions::default()
+    }
+}
+
+fn serving(serve: &Serve) -> Serving {
+    Serving {
+        addresses: addresses(serve),
+        advertised_host: serve.advertised_host.clone(),
+        durability: serve.durability.into(),
+        limits: Limits {
+            message_bytes_max: serve.max_message_bytes,
+            handshake_ns: serve.handshake_timeout_s * 1_000_000_000,
+            keep_alive_ns: serve.keep_alive_s * 1_000_000_000,
+            connections_max: serve.max_connections as usize,
+            ..Limits::default()
+        },
+    }
 }
 
 /// The first shard's is `--listen`.

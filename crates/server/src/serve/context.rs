@@ -8,6 +8,7 @@ use crossbeam_channel::Sender;
 use pelton_shard::broker::Now;
 use pelton_shard::broker::storage::Durability;
 use pelton_shard::{Router, ShardHandle};
+use pelton_wire::{MESSAGE_BYTES_MAX, PRELOGIN_FRAME_BYTES_MAX};
 
 use super::refusal::Refusal;
 use super::schemas::SchemaStore;
@@ -38,10 +39,24 @@ pub(crate) struct Shared {
 pub(crate) struct Limits {
     pub(crate) message_bytes_max: u32,
     pub(crate) prelogin_frame_bytes_max: u32,
+    /// From accept to CONNECTED.
     pub(crate) handshake_ns: u64,
+    /// A connection is asked for a sign of life after so long, and closed after twice as long.
     pub(crate) keep_alive_ns: u64,
     /// Of each shard.
     pub(crate) connections_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            prelogin_frame_bytes_max: PRELOGIN_FRAME_BYTES_MAX,
+            handshake_ns: 30_000_000_000,
+            keep_alive_ns: 30_000_000_000,
+            connections_max: 10_000,
+        }
+    }
 }
 
 /// What happened to connections since the start.

@@ -29,18 +29,24 @@ use crossbeam_channel::Sender;
 use pelton_shard::broker::storage::Durability;
 use pelton_shard::net::TcpListener;
 use pelton_shard::{Control, Kv, MakeResident, PushError, Resident, Runtime, SERVER_FILE, reply};
-use pelton_wire::{MESSAGE_BYTES_MAX, PRELOGIN_FRAME_BYTES_MAX};
 
-use context::{Counters, Limits, Shared};
+pub(crate) use context::Limits;
+
+use context::{Counters, Shared};
 use host::Host;
 use schemas::SchemaStore;
 
-/// Connections of one shard. Source: wire spec 9.
-const CONNECTIONS_MAX: usize = 10_000;
-/// From accept to CONNECTED.
-const HANDSHAKE_NS: u64 = 30_000_000_000;
-/// A connection is asked for a sign of life after so long, and closed after twice as long.
-const KEEP_ALIVE_NS: u64 = 30_000_000_000;
+/// What a server is to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Serving {
+    /// One for each shard; 0 as a port takes any.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// What clients are told in place of the host they are listened to on.
+    pub(crate) advertised_host: Option<String>,
+    /// Of new topics.
+    pub(crate) durability: Durability,
+    pub(crate) limits: Limits,
+}
 
 /// A server that listens.
 #[derive(Debug)]
@@ -49,25 +55,24 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Listens on one address for each shard; 0 as a port takes any.
+    /// Listens, and lets clients in.
     ///
     /// # Errors
     /// One line: which address was taken, or what else was not to be had.
     pub(crate) fn start(
         runtime: &Runtime,
-        addresses: &[SocketAddr],
-        durability: Durability,
+        serving: &Serving,
         log: Sender<String>,
     ) -> Result<Server, String> {
         let mut listeners = Vec::new();
         let mut urls = Vec::new();
-        for &address in addresses {
+        for &address in &serving.addresses {
             let bound = TcpListener::bind(address)
                 .and_then(|listener| Ok((listener.local_addr()?, listener)));
             let (address, listener) = bound.map_err(|error| {
                 format!("listening on {address} failed: {error}; end what uses it, or name another with --listen or --shard-port-base")
             })?;
-            urls.push(format!("pulsar://{address}"));
+            urls.push(format!("pulsar://{}", serving.advertised(address)));
             listeners.push(listener);
         }
         let schemas = schema_store(runtime).map_err(|error| {
@@ -77,14 +82,8 @@ impl Server {
             handles: runtime.handles().to_vec(),
             router: runtime.router(),
             urls,
-            durability,
-            limits: Limits {
-                message_bytes_max: MESSAGE_BYTES_MAX,
-                prelogin_frame_bytes_max: PRELOGIN_FRAME_BYTES_MAX,
-                handshake_ns: HANDSHAKE_NS,
-                keep_alive_ns: KEEP_ALIVE_NS,
-                connections_max: CONNECTIONS_MAX,
-            },
+            durability: serving.durability,
+            limits: serving.limits,
             schemas,
             log,
             counters: Counters::default(),
@@ -116,6 +115,27 @@ impl Server {
     /// Connections that are open.
     pub(crate) fn open(&self) -> u64 {
         self.shared.counters.open.load(Ordering::Relaxed)
+    }
+}
+
+impl Serving {
+    /// The address that clients are told: nobody can connect to a wildcard.
+    fn advertised(&self, address: SocketAddr) -> String {
+        let port = address.port();
+        match &self.advertised_host {
+            Some(host) => format!("{host}:{port}"),
+            None if address.ip().is_unspecified() => format!("{}:{port}", host_name()),
+            None => address.to_string(),
+        }
+    }
+}
+
+/// As the kernel says it; others may know the host by another name.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
     }
 }
 

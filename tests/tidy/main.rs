@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod arrows;
+mod cases;
 mod lex;
 mod map;
 mod source;

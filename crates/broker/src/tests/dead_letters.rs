@@ -66,7 +66,8 @@ fn nack_all(world: &mut World, c: ConsumerId) -> Vec<u32> {
 // Redelivery.
 
 #[test]
-fn t48_acks_and_redelivery_move_the_floor_and_a_crash_brings_back_exactly_the_holes() {
+fn ack_queue_dropped_t48_acks_and_redelivery_move_the_floor_and_a_crash_brings_back_exactly_the_holes()
+ {
     let mut world = world(Durability::Synced, 0, 0);
     let c = world.attach(0);
     world.publish(5, 1);

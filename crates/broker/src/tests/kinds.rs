@@ -529,7 +529,7 @@ fn a_grant_or_a_leaving_owner_frees_what_was_put_aside() {
 }
 
 #[test]
-fn look_ahead_is_bounded_and_memory_with_it() {
+fn slow_socket_blocks_others_look_ahead_is_bounded_and_memory_with_it() {
     let mut world = world(SubscriptionKind::KeyShared);
     world.policy(Policy {
         subscription_key_shared_use_consistent_hashing: false,

@@ -16,6 +16,7 @@ mod keeping;
 mod kinds;
 mod positions;
 mod producers;
+mod reads;
 mod times;
 mod world;
 
@@ -66,7 +67,7 @@ fn debt_of_one_consumer_does_not_stop_another() {
 }
 
 #[test]
-fn nobody_waits_for_a_consumer_that_cannot_be_written_to() {
+fn slow_socket_blocks_others_nobody_waits_for_a_consumer_that_cannot_be_written_to() {
     let mut world = World::new();
     world.wish.capped = true; // it has permits and a backlog, and gets nothing
     let ids: Vec<_> = (0..2).map(|slot| world.attach(slot)).collect();

@@ -226,7 +226,7 @@ fn an_exclusive_subscription_has_one_consumer_and_kinds_do_not_mix() {
 
 /// WAKE-LOST-PERMITS-DURING-SEND, variant 5, on a smaller scale.
 #[test]
-fn a_backlog_drains_after_a_storm_of_consumers() {
+fn wake_lost_permits_during_send_a_backlog_drains_after_a_storm_of_consumers() {
     let engine = memory();
     let topic = engine.topic("t").open().unwrap();
     let subscribe = || topic.subscribe("s").kind(SubscriptionKind::Shared);

@@ -4,7 +4,9 @@
 //! is not in it), and the copy takes the place of the original: mounted, its journal replays.
 //!
 //! Less room, as on a thin volume: the backing file is sparse and lies in a small tmpfs. Once that is
-//! full, writes to blocks that were never written fail with EIO.
+//! full, writes to blocks that were never written fail with EIO. They go to it page by page: of a longer
+//! one that only begins before the end, the loop device would say that all of it was written (seen with
+//! Linux 6.18: a short write of the backing file counts as a whole one).
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -69,8 +71,14 @@ impl LoopDisk {
         run(Command::new("mkfs.ext4")
             // Nothing is left for the kernel to write by itself.
             .args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
+            // Whole pages, and room beside the journal on a thin disk.
+            .args(["-b", "4096", "-J", "size=8"])
             .arg(disk.image()))?;
         disk.mount_image()?;
+        if disk.thin {
+            let limit = disk.device().join("queue/max_sectors_kb");
+            std::fs::write(&limit, "4").map_err(|e| format!("write {}: {e}", limit.display()))?;
+        }
         Ok(disk)
     }
 
@@ -124,15 +132,20 @@ impl LoopDisk {
         }
     }
 
-    /// Writes that the loop device has done or is doing, as the kernel counts them.
-    fn writes(&self) -> Vec<String> {
+    /// What the kernel shows of the loop device.
+    fn device(&self) -> PathBuf {
         let mut list = Command::new("losetup");
         list.args(["--noheadings", "--output", "NAME", "--associated"]);
         let output = list.arg(self.image()).output().expect("losetup runs");
         let name = String::from_utf8_lossy(&output.stdout)
             .trim()
             .replace("/dev/", "");
-        let stat = std::fs::read_to_string(format!("/sys/block/{name}/stat"));
+        Path::new("/sys/block").join(name)
+    }
+
+    /// Writes that the loop device has done or is doing, as the kernel counts them.
+    fn writes(&self) -> Vec<String> {
+        let stat = std::fs::read_to_string(self.device().join("stat"));
         let stat = stat.expect("the loop device is there");
         let fields: Vec<_> = stat.split_whitespace().map(str::to_owned).collect();
         // Writes completed, sectors written, requests in flight, flushes completed.

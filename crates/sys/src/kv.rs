@@ -59,7 +59,8 @@ impl Kv {
         let open = || -> Result<Database, redb::Error> {
             let database = make(path)?;
             // The table is made now, so that a load of a new store needs no special case.
-            let transaction = database.begin_write()?;
+            let mut transaction = database.begin_write()?;
+            transaction.set_two_phase_commit(true);
             transaction.open_table(META)?;
             transaction.commit()?;
             Ok(database)
@@ -135,7 +136,10 @@ impl Shared {
 }
 
 fn write(database: &Database, writes: &[KvWrite]) -> Result<(), redb::Error> {
-    let transaction = database.begin_write()?;
+    let mut transaction = database.begin_write()?;
+    // The pages are synced before the header that names them: a failing disk, or a power cut, may keep
+    // the one and lose the others, and redb 4.6 does not open a file whose root is a page of zeros.
+    transaction.set_two_phase_commit(true);
     {
         let mut table = transaction.open_table(META)?;
         for write in writes {
